@@ -1,0 +1,55 @@
+# make serve | make test | make check. Everything lands in .venv/ and artifacts/; delete them to start over.
+PYTHON  ?= python3
+DEVICE  ?= cpu
+MODEL   ?= artifacts/reference
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+# DEVICE=cuda takes the CUDA build of FBGEMM; anything else the CPU build.
+EXTRA   := $(if $(filter cuda%,$(DEVICE)),cuda,cpu)
+SERVE   := $(VENV)/.installed-$(EXTRA)
+DEV     := $(VENV)/.installed-$(EXTRA)-dev
+TORCHREC := torchrec==1.8.0
+
+.PHONY: serve test test-slow check format proto clean
+
+serve: $(SERVE) $(MODEL)/manifest.json
+	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
+
+test: $(DEV)
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: $(DEV)
+	$(BIN)/pytest -m slow $(ARGS)
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -m "not slow" --cov --cov-fail-under=95 $(ARGS)
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(DEV)
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. transports/proto/*.proto
+
+$(MODEL)/manifest.json: | $(SERVE)
+	$(BIN)/narsil export $(MODEL) --preset reference
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVE): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[$(EXTRA),export]"
+	$(BIN)/python -m pip install --quiet --no-deps $(TORCHREC)
+	touch $@
+
+$(DEV): pyproject.toml $(SERVE)
+	$(BIN)/python -m pip install --quiet -e ".[$(EXTRA),export,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) artifacts .narsil build *.egg-info

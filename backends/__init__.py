@@ -1,0 +1,1 @@
+"""Compute plug-ins behind the Backend protocol."""

@@ -1,0 +1,1 @@
+"""Backend for TorchRec DLRM TorchScript artifacts on the FBGEMM kernels."""

@@ -1,0 +1,1 @@
+"""The exporter: TorchRec DLRM to a quantised TorchScript artifact."""

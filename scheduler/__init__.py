@@ -1,0 +1,1 @@
+"""The contract (types, errors, Backend) and the core (queue, batching, engine)."""

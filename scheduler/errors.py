@@ -1,0 +1,47 @@
+"""Every error a request or a model can meet.
+
+    Exception
+    ├── ServingError   one request's answer is an error; carries a protocol-neutral Code
+    └── LoadError      a model cannot be served; the message says what to change
+
+Transports turn a Code into a wire status with the one table in ``transports/status.py``.
+"""
+
+import enum
+
+
+class Code(enum.Enum):
+    """Why a request failed, in no protocol's terms."""
+
+    INVALID_REQUEST = "invalid_request"
+    MODEL_NOT_FOUND = "model_not_found"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    OVERLOADED = "overloaded"
+    UNAVAILABLE = "unavailable"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    CANCELLED = "cancelled"
+    UNSUPPORTED = "unsupported"
+    INTERNAL = "internal"
+
+
+class ServingError(Exception):
+    """Answer one request with an error.
+
+    ``detail`` is a sentence for the client: it names the field, the limit and the value.
+    ``retry_after_s`` is an estimate of when a retry may succeed (seconds), if one is known.
+    """
+
+    def __init__(self, code: Code, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+class LoadError(Exception):
+    """Say why a model cannot be loaded, and which file or flag to change."""
+
+
+def invalid(detail: str) -> ServingError:
+    """Return the error for a request that can never succeed as it stands."""
+    return ServingError(Code.INVALID_REQUEST, detail)

@@ -1,0 +1,104 @@
+"""The nouns every layer shares: tensors, requests, batches, answers. All immutable; arrays are numpy."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.generic]
+Dim: TypeAlias = int | Literal["rows", "*"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Describe one named input or output.
+
+    ``shape`` mixes fixed sizes, ``"rows"`` (the request's rows) and ``"*"`` (any size), so jagged
+    ids are ``lengths (26, "rows")`` and ``values ("*",)``. A request may send any dtype that
+    casts to ``dtype`` without loss and is of the same kind (int32 ids for an int64 input).
+    ``labels`` names the entries of the fixed axis in wire order (feature names), or is empty.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[Dim, ...]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Describe what a loaded model takes and gives; ``max_batch_rows`` bounds one forward."""
+
+    name: str
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_rows: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def input(self, name: str) -> TensorSpec | None:
+        """Return the input called ``name``, or None."""
+        return next((spec for spec in self.inputs if spec.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """Ask one model for scores of ``rows`` rows.
+
+    ``model`` may be empty: the only model served. ``inputs`` are read, never written, and may
+    view the bytes that came off the wire; they stay valid while the request is referenced.
+    ``timeout_s`` counts from the call of ``Engine.infer``. ``outputs`` empty means all.
+    """
+
+    model: str
+    rows: int
+    inputs: Mapping[str, Array]
+    id: str = ""
+    timeout_s: float = math.inf
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all input arrays: what the request holds in the queue."""
+        return sum(array.nbytes for array in self.inputs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests that share one forward, in order."""
+
+    requests: tuple[InferRequest, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all requests together."""
+        return sum(request.rows for request in self.requests)
+
+    def slices(self) -> Iterator[slice]:
+        """Yield each request's rows within the batch."""
+        start = 0
+        for request in self.requests:
+            yield slice(start, start + request.rows)
+            start += request.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Say where one request's time went (seconds) and how many rows shared its forward."""
+
+    queue_s: float
+    compute_s: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class InferResponse:
+    """Answer one request: arrays whose first axis is the request's rows (views of the batch's)."""
+
+    model: str
+    version: str
+    outputs: Mapping[str, Array]
+    timing: Timing

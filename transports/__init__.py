@@ -1,0 +1,1 @@
+"""Adapters between a wire format and the one internal request type."""

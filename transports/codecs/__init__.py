@@ -1,0 +1,1 @@
+"""Pure functions between bytes and requests or answers; no sockets, no clocks."""

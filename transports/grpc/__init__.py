@@ -1,0 +1,1 @@
+"""gRPC transport: predictor.Predictor, health and reflection on grpcio."""

@@ -1,0 +1,1 @@
+"""HTTP/3 transport: the ASGI app of transports.http over QUIC (aioquic)."""
