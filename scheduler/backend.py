@@ -12,7 +12,7 @@ from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 
 class Backend(Protocol):
-    """Run one model. Life cycle: ``load`` once, then ``check`` and ``run`` freely, ``close`` once."""
+    """Run one model: ``load`` once, then ``check`` and ``run`` freely, ``close`` once."""
 
     @property
     def spec(self) -> ModelSpec:

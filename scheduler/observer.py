@@ -39,3 +39,8 @@ class Observer:
 
     def computed(self, model: str, batch: Batch, timings: tuple[Timing, ...]) -> None:
         """A lane finished ``batch``; ``timings`` has one entry per request."""
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return what was watched, for a scraper: body and content type for an Accept header."""
+        del accept
+        return b"", "text/plain; charset=utf-8"

@@ -1,4 +1,4 @@
-"""The nouns every layer shares: tensors, requests, batches, answers. All immutable; arrays are numpy."""
+"""The nouns every layer shares: tensors, requests, batches, answers; all immutable, on numpy."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,0 +1,95 @@
+"""A tiny deterministic DLRM stand-in: for tests of the shell, and for measuring it without a model.
+
+A row's score is the weighted sum of its dense features and ids, so a swapped row, feature or
+neighbour shows. ``before_run`` is where tests hold, delay or fail a run.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from backends.jagged import JaggedLayout, check_jagged
+from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FakeOptions:
+    """Shape the fake model."""
+
+    name: str = field(default="fake", metadata={"help": "model name"})
+    dense_features: int = field(default=3, metadata={"help": "dense features a row"})
+    sparse_features: int = field(default=2, metadata={"help": "id features a row"})
+    table_rows: int = field(default=1000, metadata={"help": "rows of each embedding table"})
+    lanes: int = field(default=1, metadata={"help": "batches computed at once"})
+    max_batch_rows: int = field(default=1024, metadata={"help": "rows in one batch"})
+    compute_s: float = field(default=0.0, metadata={"help": "seconds one batch takes"})
+
+
+class FakeBackend:
+    """Score without a model. ``batches`` logs what was run, in order."""
+
+    Options = FakeOptions
+
+    def __init__(self, options: FakeOptions) -> None:
+        features = tuple(f"cat_{number}" for number in range(options.sparse_features))
+        self._options = options
+        self._layout = JaggedLayout(
+            "id_list_features", features, np.full(len(features), options.table_rows, np.int64)
+        )
+        self.batches: list[Batch] = []
+        self.before_run: Callable[[Batch], None] = lambda batch: time.sleep(options.compute_s)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """A DLRM's inputs: dense rows and one jagged id list a feature."""
+        features = self._layout.features
+        return ModelSpec(
+            name=self._options.name,
+            version="1",
+            inputs=(
+                TensorSpec(
+                    "float_features", np.dtype(np.float32), ("rows", self._options.dense_features)
+                ),
+                TensorSpec(
+                    self._layout.lengths, np.dtype(np.int64), (len(features), "rows"), features
+                ),
+                TensorSpec(self._layout.values, np.dtype(np.int64), ("*",)),
+            ),
+            outputs=(TensorSpec("default", np.dtype(np.float32), ("rows",)),),
+            max_batch_rows=self._options.max_batch_rows,
+        )
+
+    @property
+    def lanes(self) -> int:
+        """Batches computed at once."""
+        return self._options.lanes
+
+    def load(self) -> None:
+        """Do nothing."""
+
+    def check(self, request: InferRequest) -> None:
+        """Refuse ids outside the tables. Raises ServingError."""
+        check_jagged(self._layout, request)
+
+    def run(self, batch: Batch) -> Mapping[str, Array]:
+        """Score every row of ``batch``."""
+        self.batches.append(batch)
+        self.before_run(batch)
+        return {"default": np.concatenate([self.score(request) for request in batch.requests])}
+
+    def score(self, request: InferRequest) -> Array:
+        """Return what ``run`` answers for ``request``, (rows,) float32."""
+        dense = np.asarray(request.inputs["float_features"], np.float64)
+        lengths = np.asarray(request.inputs[self._layout.lengths], np.int64)
+        ids = np.asarray(request.inputs[self._layout.values], np.int64)
+        ends = np.cumsum(lengths).reshape(lengths.shape)
+        totals = np.concatenate([[0], np.cumsum(ids)])
+        bags = totals[ends] - totals[ends - lengths]
+        weights = np.arange(1, len(self._layout.features) + 1)
+        scores = dense @ np.arange(1.0, dense.shape[1] + 1) + weights @ bags
+        return np.asarray(scores, np.float32)
+
+    def close(self) -> None:
+        """Do nothing."""

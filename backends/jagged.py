@@ -1,0 +1,172 @@
+"""Jagged ids in TorchRec's key-major layout, on the host: check one request, coalesce several.
+
+``lengths`` is (features, rows): how many ids each bag holds. ``values`` holds the ids themselves,
+all rows of feature 0, then all rows of feature 1, and so on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.errors import ServingError, invalid
+from scheduler.types import Array, InferRequest
+
+Ids: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+Allocate: TypeAlias = Callable[[int, np.dtype[Any]], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JaggedLayout:
+    """Name one jagged input and its tables, in wire order; ``table_rows`` is (features,) int64."""
+
+    name: str
+    features: tuple[str, ...]
+    table_rows: npt.NDArray[np.int64]
+
+    @property
+    def lengths(self) -> str:
+        """Name of the lengths input."""
+        return f"{self.name}.lengths"
+
+    @property
+    def values(self) -> str:
+        """Name of the ids input."""
+        return f"{self.name}.values"
+
+    @property
+    def values_dtype(self) -> np.dtype[Any]:
+        """The narrowest dtype that holds every valid id."""
+        fits = int(self.table_rows.max()) <= 2**31
+        return np.dtype(np.int32 if fits else np.int64)
+
+
+def check_jagged(layout: JaggedLayout, request: InferRequest) -> None:
+    """Refuse ids and lengths that a lookup would misread; valid input costs a few microseconds.
+
+    Expects lengths (features, rows) and values (n,) of any signed integer dtype, as the spec says.
+    Raises ServingError with INVALID_REQUEST, naming field, feature, row, limit and value.
+    """
+    lengths, values = request.inputs[layout.lengths], request.inputs[layout.values]
+    if not _is_valid(layout, lengths, values):
+        raise _explain(layout, lengths, values)
+
+
+def _is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
+    # As unsigned, a negative number exceeds every limit: one maximum checks both ends, and no
+    # length above the number of values means that the sums below cannot overflow.
+    if int(np.maximum.reduce(_unsigned(lengths), axis=None, initial=0)) > values.size:
+        return False
+    counts = np.add.reduce(lengths, axis=1, dtype=np.int64)
+    if int(np.add.reduce(counts)) != values.size:
+        return False
+    ids = _unsigned(values)
+    if int(np.maximum.reduce(ids, initial=0)) < int(np.minimum.reduce(layout.table_rows)):
+        return True
+    filled = counts > 0
+    starts = (np.cumsum(counts) - counts)[filled]
+    return bool((np.maximum.reduceat(ids, starts) < layout.table_rows[filled]).all())
+
+
+def _unsigned(array: Array) -> npt.NDArray[np.unsignedinteger[Any]]:
+    return array.view(array.dtype.str.replace("i", "u"))
+
+
+def _explain(layout: JaggedLayout, lengths: Array, values: Array) -> ServingError:
+    """Return the first thing wrong: a negative length, then the sum, then an id."""
+    wide = lengths.astype(np.int64)
+    negative = np.flatnonzero(wide < 0)
+    if negative.size:
+        where = _bag(layout, wide, int(negative[0]))
+        length = wide.flat[negative[0]]
+        return invalid(f"{layout.lengths}: {where} has length {length}; lengths are at least 0")
+    total = _exact_sum(wide)
+    if total != values.size:
+        return invalid(
+            f"{layout.lengths}: the lengths add up to {total}, "
+            f"but {layout.values} has {values.size} ids"
+        )
+    limits = np.repeat(layout.table_rows, wide.sum(axis=1))
+    ids = values.astype(np.int64)
+    position = int(np.argmax((ids < 0) | (ids >= limits)))
+    where = _bag(layout, wide, int(np.searchsorted(wide.cumsum(), position, side="right")))
+    return invalid(
+        f"{layout.values}: {where} has id {ids[position]}; "
+        f"the table has {limits[position]} rows (ids 0..{limits[position] - 1})"
+    )
+
+
+def _bag(layout: JaggedLayout, lengths: Ids, index: int) -> str:
+    feature, row = divmod(index, lengths.shape[1])
+    return f"feature {layout.features[feature]!r} row {row}"
+
+
+def _exact_sum(lengths: npt.NDArray[np.int64]) -> int:
+    """Add up lengths that may each be near 2**63, in two halves that cannot overflow."""
+    return (int((lengths >> 32).sum()) << 32) + int((lengths & 0xFFFFFFFF).sum())
+
+
+class JaggedStaging:
+    """Reused buffers into which requests are coalesced; one per thread at a time.
+
+    ``allocate(count, dtype)`` gives the memory (pinned, for a GPU). Lengths are int32 and ids the
+    layout's narrowest dtype: FBGEMM takes both as they are on CPU and CUDA.
+    """
+
+    def __init__(self, layout: JaggedLayout, rows: int, allocate: Allocate = np.empty) -> None:
+        self._layout = layout
+        self._allocate = allocate
+        size = len(layout.features) * rows
+        self._lengths = allocate(size, np.dtype(np.int32))
+        self._values = allocate(size, layout.values_dtype)
+
+    def coalesce(self, requests: Sequence[InferRequest]) -> tuple[Ids, Ids]:
+        """Return lengths (features, all rows) and values of ``requests``, in their order.
+
+        The requests have passed ``check_jagged``. The arrays view the buffers: valid until the
+        next call.
+        """
+        # An empty request adds no column, and reduceat below cannot name an empty column range.
+        filled = [request for request in requests if request.rows]
+        lengths = [request.inputs[self._layout.lengths] for request in filled]
+        values = [request.inputs[self._layout.values] for request in filled]
+        features, rows = len(self._layout.features), sum(request.rows for request in filled)
+        self._lengths = self._grown(self._lengths, features * rows)
+        self._values = self._grown(self._values, sum(array.size for array in values))
+        lengths_out = self._lengths[: features * rows].reshape(features, rows)
+        values_out = self._values[: sum(array.size for array in values)]
+        if filled:
+            np.concatenate(lengths, axis=1, out=lengths_out)
+        if len(filled) == 1:
+            values_out[:] = values[0]
+        elif filled:
+            _interleave(values, _id_counts(filled, lengths_out), values_out)
+        return lengths_out, values_out
+
+    def _grown(self, buffer: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+        if size <= buffer.size:
+            return buffer
+        return self._allocate(1 << (size - 1).bit_length(), buffer.dtype)
+
+
+def _id_counts(requests: Sequence[InferRequest], lengths: Ids) -> npt.NDArray[np.int64]:
+    """Return how many ids each feature of each request has, (features, requests)."""
+    starts = np.cumsum([0, *(request.rows for request in requests[:-1])])
+    counts: npt.NDArray[np.int64] = np.add.reduceat(lengths, starts, axis=1, dtype=np.int64)
+    return counts
+
+
+def _interleave(values: Sequence[Array], counts: npt.NDArray[np.int64], out: Ids) -> None:
+    """Write each request's ids of feature 0, then of feature 1, ... into ``out``."""
+    features = counts.shape[0]
+    if (counts == counts[0]).all():
+        # As many ids in every feature (one id a bag, say): the ids are matrices side by side.
+        blocks = [ids.reshape(features, -1) for ids in values]
+        np.concatenate(blocks, axis=1, out=out.reshape(features, -1))
+        return
+    target = np.cumsum(counts).reshape(counts.shape) - counts
+    source = np.cumsum(counts.T).reshape(counts.T.shape) - counts.T
+    shift = np.repeat((target.T - source).ravel(), counts.T.ravel())
+    out[np.arange(out.size) + shift] = np.concatenate(values)

@@ -1,0 +1,76 @@
+"""The answers owed: every admitted request is here until its one answer is given or unwanted."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from scheduler.errors import Code, ServingError
+from scheduler.queue import Waiting
+from scheduler.types import InferResponse
+
+
+class Replies:
+    """Map each admitted request to the future its task awaits, and to its deadline's timer.
+
+    ``expire`` is called on the loop when a deadline passes; the timer goes with the answer, so
+    none is left over.
+    """
+
+    def __init__(self, expire: Callable[[Waiting], None]) -> None:
+        self._expire = expire
+        self._loop = asyncio.get_running_loop()
+        self._futures: dict[Waiting, asyncio.Future[InferResponse]] = {}
+        self._timers: dict[Waiting, asyncio.TimerHandle] = {}
+        self._none_owed = asyncio.Event()
+        self._none_owed.set()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def open(self, waiting: Waiting) -> asyncio.Future[InferResponse]:
+        """Owe ``waiting`` an answer; return the future that will hold it."""
+        future: asyncio.Future[InferResponse] = self._loop.create_future()
+        self._futures[waiting] = future
+        if waiting.deadline_s < math.inf:
+            self._timers[waiting] = self._loop.call_at(waiting.deadline_s, self._expire, waiting)
+        self._none_owed.clear()
+        return future
+
+    def give(self, waiting: Waiting, answer: InferResponse | ServingError) -> bool:
+        """Give ``waiting`` its answer; return False if none is owed any more."""
+        future = self._close(waiting)
+        if future is None or future.done():
+            return False
+        if isinstance(answer, ServingError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return True
+
+    def give_all(self, code: Code, detail: str) -> None:
+        """Give everybody the same error."""
+        for waiting in tuple(self._futures):
+            self.give(waiting, ServingError(code, detail))
+
+    def abandon(self, waiting: Waiting) -> None:
+        """Owe ``waiting`` nothing: its task was cancelled."""
+        future = self._close(waiting)
+        if future is not None:
+            future.cancel()
+
+    async def all_given(self, timeout_s: float) -> bool:
+        """Wait until nothing is owed; return False if that takes longer than ``timeout_s``."""
+        try:
+            await asyncio.wait_for(self._none_owed.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def _close(self, waiting: Waiting) -> asyncio.Future[InferResponse] | None:
+        timer = self._timers.pop(waiting, None)
+        if timer is not None:
+            timer.cancel()
+        future = self._futures.pop(waiting, None)
+        if not self._futures:
+            self._none_owed.set()
+        return future

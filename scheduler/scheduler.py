@@ -1,0 +1,233 @@
+"""One model's requests: admit, wait, batch, run, answer. The async shell around the queue.
+
+Event-driven on one loop: a push or a finished lane looks at the queue, so an idle lane starts at
+once and a busy one finds everything that arrived meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.backend import Backend
+from scheduler.errors import Code, ServingError
+from scheduler.execute import Outcome, check
+from scheduler.lane import Lane, run_in_thread
+from scheduler.observer import Observer
+from scheduler.queue import Limits, RequestQueue, Waiting
+from scheduler.replies import Replies
+from scheduler.types import Batch, InferRequest, InferResponse, ModelSpec, Timing
+from scheduler.validate import validate
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Bound what waits and what runs together."""
+
+    max_queue_rows: int = field(
+        default=65_536, metadata={"help": "rows that may wait; beyond it requests are refused"}
+    )
+    max_queue_bytes: int = field(
+        default=268_435_456,
+        metadata={"help": "bytes that may wait; beyond it requests are refused"},
+    )
+    max_delay_s: float = field(
+        default=0.0,
+        metadata={"help": "seconds a batch that is not full may wait for more; 0 starts at once"},
+    )
+
+    def limits(self, spec: ModelSpec) -> Limits:
+        """Return the bounds for one model; a queue always has room for one full batch."""
+        return Limits(
+            max_queue_rows=max(self.max_queue_rows, spec.max_batch_rows),
+            max_queue_bytes=self.max_queue_bytes,
+            max_batch_rows=spec.max_batch_rows,
+            max_delay_s=self.max_delay_s,
+        )
+
+
+class Scheduler:
+    """Batch continuously over the lanes of one loaded backend.
+
+    ``changed`` is called if the scheduler fails; ``failure`` then says why, for good.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: SchedulerOptions,
+        observer: Observer,
+        changed: Callable[[], None],
+    ) -> None:
+        self.spec: ModelSpec = backend.spec
+        self.failure: str | None = None
+        self._backend = backend
+        self._observer = observer
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._queue = RequestQueue(options.limits(self.spec))
+        self._replies = Replies(self._expire)
+        self._lanes = [
+            Lane(backend, f"{self.spec.name}-lane-{number}", self._lane_done, self._lane_died)
+            for number in range(backend.lanes)
+        ]
+        self._idle = list(self._lanes)
+        self._running: dict[Lane, tuple[tuple[Waiting, ...], float]] = {}
+        self._wake: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._row_compute_s = 0.0  # of the latest batch; only Retry-After reads it
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+        validate(self.spec, request)
+        check(self._backend, request)
+        if request.rows == 0:
+            return self._answer_to_nothing()
+        waiting = self._admit(request)
+        answer = self._replies.open(waiting)
+        self._guard(self._dispatch)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._abandon(waiting, answer)
+            raise
+
+    async def close(self, grace_s: float) -> None:
+        """Refuse new requests, finish the admitted within ``grace_s``, end lanes and backend."""
+        self._closing = True
+        if not await self._replies.all_given(grace_s):
+            logger.warning("%s: %d requests cut off", self.spec.name, len(self._replies))
+            self._answer_all(Code.UNAVAILABLE, "the server stopped before it could answer")
+        for lane in self._lanes:
+            lane.stop()
+        await run_in_thread(self._release, f"{self.spec.name}-close")
+
+    def _release(self) -> None:
+        stuck = [lane for lane in self._lanes if not lane.join(timeout_s=1.0)]
+        if stuck:
+            logger.warning("%s: a lane is still inside the backend; not closed", self.spec.name)
+        else:
+            self._backend.close()
+
+    def _admit(self, request: InferRequest) -> Waiting:
+        if self.failure is not None:
+            raise ServingError(Code.UNAVAILABLE, f"model {self.spec.name!r} failed: {self.failure}")
+        if self._closing:
+            raise ServingError(Code.UNAVAILABLE, "the server is shutting down")
+        now = self._loop.time()
+        waiting = Waiting(request, now, now + request.timeout_s)
+        try:
+            self._queue.push(waiting)
+        except ServingError as refusal:
+            self._observer.dropped(self.spec.name, "queue_full")
+            refusal.retry_after_s = self._queue.rows * self._row_compute_s / len(self._lanes)
+            raise
+        self._observer.queued(self.spec.name, self._queue.rows)
+        return waiting
+
+    def _dispatch(self) -> None:
+        """Give idle lanes what waits."""
+        while self._idle and len(self._queue):
+            now = self._loop.time()
+            taken = self._queue.take(now)
+            for waiting in taken.expired:
+                self._drop_expired(waiting)
+            if taken.wake_s is not None and self._wake is None:
+                self._wake = self._loop.call_at(taken.wake_s, self._wake_up)
+            if not taken.batch:
+                return
+            lane = self._idle.pop()
+            self._running[lane] = (taken.batch, now)
+            lane.submit(_batch_of(taken.batch))
+            self._observer.queued(self.spec.name, self._queue.rows)
+
+    def _wake_up(self) -> None:
+        self._wake = None
+        self._guard(self._dispatch)
+
+    def _lane_done(self, lane: Lane, outcomes: tuple[Outcome, ...]) -> None:
+        batch, started_s = self._running.pop(lane)
+        self._idle.append(lane)
+        self._guard(self._dispatch)  # first: the lane must not wait while answers are handed out
+        self._guard(lambda: self._answer(batch, started_s, outcomes))
+
+    def _answer(
+        self, batch: tuple[Waiting, ...], started_s: float, outcomes: tuple[Outcome, ...]
+    ) -> None:
+        timings = []
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            queue_s = started_s - waiting.arrived_s
+            timing = Timing(queue_s, outcome.compute_s, outcome.batch_rows)
+            self._replies.give(waiting, self._answer_to(waiting.request, outcome, timing))
+            timings.append(timing)
+        self._row_compute_s = outcomes[0].compute_s / outcomes[0].batch_rows
+        self._observer.computed(self.spec.name, _batch_of(batch), tuple(timings))
+
+    def _answer_to(
+        self, request: InferRequest, outcome: Outcome, timing: Timing
+    ) -> InferResponse | ServingError:
+        result = outcome.result
+        if isinstance(result, ServingError):
+            return result
+        outputs = {name: result[name] for name in request.outputs} if request.outputs else result
+        return InferResponse(self.spec.name, self.spec.version, outputs, timing)
+
+    def _answer_to_nothing(self) -> InferResponse:
+        outputs = {
+            tensor.name: np.empty(
+                [0 if isinstance(dim, str) else dim for dim in tensor.shape], tensor.dtype
+            )
+            for tensor in self.spec.outputs
+        }
+        return InferResponse(self.spec.name, self.spec.version, outputs, Timing(0.0, 0.0, 0))
+
+    def _expire(self, waiting: Waiting) -> None:
+        if self._queue.remove(waiting):
+            self._drop_expired(waiting)
+        else:  # it runs: the answer would come too late
+            self._replies.give(waiting, _too_late(waiting))
+
+    def _drop_expired(self, waiting: Waiting) -> None:
+        self._observer.dropped(self.spec.name, "deadline")
+        self._replies.give(waiting, _too_late(waiting))
+
+    def _abandon(self, waiting: Waiting, answer: asyncio.Future[InferResponse]) -> None:
+        if self._queue.remove(waiting):
+            self._observer.dropped(self.spec.name, "cancelled")
+        self._replies.abandon(waiting)
+        if not answer.cancelled():
+            answer.exception()  # an error that crossed the cancel is seen, not logged as lost
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""
+        try:
+            step()
+        except Exception:  # supervision, the one place besides scheduler/execute.py
+            logger.exception("%s: batching failed", self.spec.name)
+            self._fail("batching failed")
+
+    def _lane_died(self, lane: Lane) -> None:
+        self._running.pop(lane, None)
+        self._fail("a compute thread ended")
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+        self._answer_all(Code.INTERNAL, f"model {self.spec.name!r} failed: {reason}")
+        self._changed()
+
+    def _answer_all(self, code: Code, detail: str) -> None:
+        self._queue.drain()
+        self._replies.give_all(code, detail)
+
+
+def _batch_of(waiting: tuple[Waiting, ...]) -> Batch:
+    return Batch(tuple(entry.request for entry in waiting))
+
+
+def _too_late(waiting: Waiting) -> ServingError:
+    timeout_ms = waiting.request.timeout_s * 1e3
+    return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")

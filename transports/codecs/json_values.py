@@ -1,0 +1,94 @@
+"""What both JSON layouts share: the model's names and widths, and lists -> arrays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from scheduler.errors import ServingError, invalid
+from scheduler.types import Array, ModelSpec
+from transports.codecs.strict_json import shown
+
+DENSE = "float_features"
+SPARSE = "id_list_features"
+
+# Turns an entry's index in a flat list into the words that name it; called for a refusal only.
+Place = Callable[[int], str]
+
+
+def dense_width(spec: ModelSpec) -> int:
+    """Return how many dense features a row has. Raises ServingError when the spec leaves it open."""
+    dense = spec.input(DENSE)
+    width = dense.shape[-1] if dense else None
+    if not isinstance(width, int):
+        raise invalid(f"model {spec.name} fixes no width for {DENSE}: send it in a binary form")
+    return width
+
+
+def features(document: dict[str, Any], spec: ModelSpec) -> dict[str, Any]:
+    """Return the members of ``id_list_features`` in the model's order.
+
+    Raises ServingError naming an unknown or missing feature.
+    """
+    lengths = spec.input(f"{SPARSE}.lengths")
+    names = lengths.labels if lengths else ()
+    if not names:
+        raise invalid(f"model {spec.name} does not name its features: send ids in a binary form")
+    members = document[SPARSE]
+    if type(members) is not dict:
+        raise invalid(f"{SPARSE} is {shown(members)}, expected an object of features")
+    if members.keys() != set(names):
+        raise _wrong_features(members, names)
+    return {name: members[name] for name in names}
+
+
+def require(expected: type, values: list[Any], place: Place, words: str) -> None:
+    """Refuse the first of ``values`` that is not exactly of type ``expected``."""
+    if not set(map(type, values)) <= {expected}:
+        raise _wrong_type((expected,), values, place, words)
+
+
+def floats(values: list[Any], place: Place) -> Array:
+    """Return ``values`` as float32. Raises ServingError naming what is no number or too large."""
+    if not set(map(type, values)) <= {float, int}:
+        raise _wrong_type((float, int), values, place, "a number")
+    with np.errstate(over="ignore"):
+        array = np.fromiter(values, np.float32, len(values))
+    finite = np.isfinite(array)
+    if not finite.all():
+        index = int(finite.argmin())
+        limit = np.finfo(np.float32).max
+        raise invalid(f"{place(index)} is {values[index]}, over float32's limit {limit}")
+    return array
+
+
+def integers(values: list[Any], spec: ModelSpec, part: str, place: Place) -> Array:
+    """Return ``values`` in the dtype the model gives ``id_list_features.<part>``.
+
+    Raises ServingError naming what is no integer (booleans included) or does not fit.
+    """
+    require(int, values, place, "an integer")
+    tensor = spec.input(f"{SPARSE}.{part}")
+    dtype = tensor.dtype if tensor else np.dtype(np.int64)
+    try:
+        return np.fromiter(values, dtype, len(values))
+    except OverflowError as error:
+        limits = np.iinfo(dtype.name)
+        index = next(i for i, value in enumerate(values) if not limits.min <= value <= limits.max)
+        raise invalid(f"{place(index)} is {values[index]}, which does not fit {dtype}") from error
+
+
+def _wrong_type(
+    expected: tuple[type, ...], values: list[Any], place: Place, words: str
+) -> ServingError:
+    index = next(i for i, value in enumerate(values) if type(value) not in expected)
+    return invalid(f"{place(index)} is {shown(values[index])}, expected {words}")
+
+
+def _wrong_features(members: dict[str, Any], names: tuple[str, ...]) -> ServingError:
+    for name in members:
+        if name not in names:
+            known = f"the model has {len(names)}, from {names[0]} to {names[-1]}"
+            return invalid(f"{SPARSE} has unknown feature {shown(name)}: {known}")
+    missing = [name for name in names if name not in members]
+    return invalid(f"{SPARSE} lacks feature {missing[0]} ({len(missing)} of {len(names)} missing)")
