@@ -1,1 +1,1 @@
-"""Composition root: command line, configuration, plug-in look-up, start and stop order, observability."""
+"""Composition root: command line, configuration, plug-ins, start and stop order, metrics."""

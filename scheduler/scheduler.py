@@ -6,6 +6,7 @@ once and a busy one finds everything that arrived meanwhile.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,6 +40,13 @@ class SchedulerOptions:
         default=0.0,
         metadata={"help": "seconds a batch that is not full may wait for more; 0 starts at once"},
     )
+
+    def __post_init__(self) -> None:
+        """Refuse bounds under which nothing could be served. Raises ValueError."""
+        if self.max_queue_rows < 1 or self.max_queue_bytes < 1:
+            raise ValueError("max_queue_rows and max_queue_bytes must be at least 1")
+        if not 0 <= self.max_delay_s < math.inf:
+            raise ValueError(f"max_delay_s must be 0 or more, got {self.max_delay_s:g}")
 
     def limits(self, spec: ModelSpec) -> Limits:
         """Return the bounds for one model; a queue always has room for one full batch."""

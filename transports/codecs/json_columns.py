@@ -38,10 +38,11 @@ def _dense(flat: Any, rows: int, width: int) -> Array:
 
 
 def _check_column(field: str, column: Any, rows: int) -> None:
-    if type(column) is not dict or column.keys() != {"lengths", "values"}:
-        found = list(column)[:3] if type(column) is dict else column
-        detail = f"has the members {shown(found)}" if type(column) is dict else f"is {shown(found)}"
-        raise invalid(f"{field} {detail}, expected an object of lengths and values")
+    if type(column) is not dict:
+        raise invalid(f"{field} is {shown(column)}, expected lengths and values beside rows")
+    if column.keys() != {"lengths", "values"}:
+        found = ", ".join(shown(name) for name in list(column)[:3]) or "nothing"
+        raise invalid(f"{field} has {found}, expected exactly lengths and values")
     for part in ("lengths", "values"):
         if type(column[part]) is not list:
             raise invalid(f"{field}.{part} is {shown(column[part])}, expected a flat list")

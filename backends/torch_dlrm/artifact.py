@@ -1,0 +1,99 @@
+"""Find an artifact's files and settle what is known about it: flags, then manifest, then graph."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backends.jagged import JaggedLayout
+from backends.torch_dlrm.gather import IDS
+from backends.torch_dlrm.manifest import MODEL_FILE, Manifest, file_sha256, read_manifest, verify
+from backends.torch_dlrm.options import Options
+from backends.torch_dlrm.torchscript import Derived
+from scheduler.errors import LoadError
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model file whose hash is known, and its manifest if it came in a folder."""
+
+    model_file: Path
+    sha256: str
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that serving needs to know about a model; ``dense_names`` may be empty."""
+
+    name: str
+    version: str
+    layout: JaggedLayout
+    dense_features: int
+    dense_names: tuple[str, ...]
+
+
+def find_artifact(path: str) -> Artifact:
+    """Locate and verify the artifact at ``path``. Raises LoadError."""
+    if not path:
+        raise LoadError("no model: give the path of an artifact folder or a model.pt")
+    place = Path(path)
+    if place.is_dir():
+        manifest = read_manifest(place)
+        verify(place, manifest)
+        return Artifact(place / MODEL_FILE, manifest.sha256, manifest)
+    if not place.is_file():
+        raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
+    return Artifact(place, file_sha256(place), None)
+
+
+def settle(options: Options, artifact: Artifact, derived: Derived) -> Facts:
+    """Combine the sources. Raises LoadError naming the flag that gives a missing fact."""
+    manifest = artifact.manifest
+    tables = manifest.tables if manifest else ()
+    features = (
+        options.feature_names or tuple(table.feature for table in tables) or derived.feature_names
+    )
+    rows = options.table_rows or tuple(table.rows for table in tables) or derived.table_rows
+    dense_names = manifest.dense_names if manifest else ()
+    dense = options.dense_features or len(dense_names) or derived.dense_features
+    _require(features, "the names of the id features", "--feature-names")
+    _require(rows, "the rows of each table", "--table-rows")
+    _require(dense, "the number of dense features", "--dense-features")
+    _agree("--feature-names", len(features), "--table-rows", len(rows))
+    _check_against_file(features, rows, dense, derived)
+    return Facts(
+        name=options.name or (manifest.name if manifest else artifact.model_file.stem),
+        version=options.version or (manifest.version if manifest else "1"),
+        layout=JaggedLayout(IDS, features, np.asarray(rows, np.int64)),
+        dense_features=dense,
+        dense_names=dense_names if len(dense_names) == dense else (),
+    )
+
+
+def _require(value: object, what: str, flag: str) -> None:
+    if not value:
+        raise LoadError(f"the model file does not tell {what}; give {flag}")
+
+
+def _agree(left: str, left_count: int, right: str, right_count: int) -> None:
+    if left_count != right_count:
+        raise LoadError(f"{left} names {left_count} features, {right} {right_count}")
+
+
+def _check_against_file(
+    features: tuple[str, ...], rows: tuple[int, ...], dense: int, derived: Derived
+) -> None:
+    """Refuse what the file contradicts: more rows than a table has would read past its end."""
+    if derived.feature_names and len(features) != len(derived.feature_names):
+        raise LoadError(
+            f"--feature-names: {len(features)} given, "
+            f"the model file has {len(derived.feature_names)}"
+        )
+    for feature, given, found in zip(features, rows, derived.table_rows, strict=False):
+        if given != found:
+            raise LoadError(f"--table-rows: {feature!r} has {found} rows in the model file")
+    if derived.dense_features and dense != derived.dense_features:
+        raise LoadError(
+            f"--dense-features: {dense} given, the model file takes {derived.dense_features}"
+        )

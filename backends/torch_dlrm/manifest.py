@@ -1,0 +1,103 @@
+"""manifest.json: what an artifact folder says about its model.pt."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scheduler.errors import LoadError
+
+MODEL_FILE, MANIFEST_FILE, GOLDEN_FILE = "model.pt", "manifest.json", "golden.npz"
+EXAMPLE_FILE = "example.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One id feature and its embedding table."""
+
+    feature: str
+    rows: int
+    dim: int
+    pooling: str = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Describe one artifact; ``tables`` and ``dense_names`` are in wire order.
+
+    ``weights`` says where the weights come from, ``sha256`` is that of model.pt, ``score_std`` the
+    spread of the golden scores: near zero, no comparison with them means anything.
+    """
+
+    name: str
+    version: str
+    device: str
+    tables: tuple[Table, ...]
+    dense_names: tuple[str, ...]
+    dense_layers: tuple[int, ...]
+    over_layers: tuple[int, ...]
+    dtypes: Mapping[str, str]
+    outputs: tuple[str, ...]
+    weights: str
+    score_std: float
+    libraries: Mapping[str, str]
+    sha256: str
+    format: int = FORMAT
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write ``manifest`` into ``folder``."""
+    text = json.dumps(dataclasses.asdict(manifest), indent=2)
+    (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of ``folder``. Raises LoadError naming the file and what is wrong."""
+    path = folder / MANIFEST_FILE
+    try:
+        return _parse(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise LoadError(
+            f"{folder} has no {MANIFEST_FILE}; pass the path of the model file itself "
+            "to serve a bare TorchScript model"
+        ) from error
+    except KeyError as error:
+        raise LoadError(f"{path} lacks {error}") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise LoadError(f"{path} is not a manifest of this version: {error}") from error
+
+
+def _parse(document: dict[str, Any]) -> Manifest:
+    if document["format"] != FORMAT:
+        raise ValueError(f"format is {document['format']}, this version reads {FORMAT}")
+    known = {field.name for field in dataclasses.fields(Manifest)}
+    values = {name: _frozen(document[name]) for name in known}
+    return Manifest(**{**values, "tables": tuple(Table(**table) for table in document["tables"])})
+
+
+def _frozen(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """Refuse a model.pt other than the one the manifest describes. Raises LoadError."""
+    path = folder / MODEL_FILE
+    try:
+        found = file_sha256(path)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error}") from error
+    if found != manifest.sha256:
+        raise LoadError(
+            f"{path} has SHA-256 {found}, but {MANIFEST_FILE} says {manifest.sha256}: the file is "
+            "damaged or was replaced; export it again"
+        )

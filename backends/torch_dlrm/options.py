@@ -1,0 +1,31 @@
+"""What can be set for a TorchRec DLRM."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Serve one TorchRec DLRM artifact: a folder of ``narsil export`` or a bare TorchScript file.
+
+    The last group describes a bare file. What is left empty is read off the file where possible;
+    for a folder, name and version override the manifest.
+    """
+
+    path: str = field(default="", metadata={"help": "artifact folder, or a bare model.pt"})
+    device: str = field(default="cpu", metadata={"help": "cpu, or cuda:N"})
+    lanes: int = field(default=0, metadata={"help": "forwards at once; 0: one per usable CPU"})
+    intra_op_threads: int = field(
+        default=0, metadata={"help": "threads inside one forward; 0: usable CPUs / lanes"}
+    )
+    max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+
+    name: str = field(default="", metadata={"help": "model name"})
+    version: str = field(default="", metadata={"help": "model version"})
+    feature_names: tuple[str, ...] = field(
+        default=(), metadata={"help": "id features in wire order"}
+    )
+    table_rows: tuple[int, ...] = field(
+        default=(), metadata={"help": "rows of each feature's table, in the same order"}
+    )
+    dense_features: int = field(default=0, metadata={"help": "dense values per row"})
+    outputs: tuple[str, ...] = field(default=(), metadata={"help": "outputs to serve; empty: all"})

@@ -1,0 +1,103 @@
+"""Load a TorchScript DLRM and read off what its graph and weights say about it."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Registers the fbgemm:: operators; torch.jit.load refuses an artifact that names unknown ones.
+import fbgemm_gpu
+import torch
+
+from scheduler.errors import LoadError
+
+_FIRST_DENSE_WEIGHT = "dense_arch.model._mlp.0._linear.weight"
+_TABLE_ROWS = "rows_per_table"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What the file itself says; an empty field could not be told."""
+
+    feature_names: tuple[str, ...]
+    table_rows: tuple[int, ...]
+    dense_features: int
+    device: str
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions that a forward depends on."""
+    return {"torch": str(torch.__version__), "fbgemm_gpu": str(fbgemm_gpu.__version__)}
+
+
+def load_module(path: Path, device: torch.device) -> torch.jit.ScriptModule:
+    """Load the TorchScript file at ``path`` onto ``device``. Raises LoadError."""
+    with warnings.catch_warnings():
+        # TorchScript is deprecated as a whole, and it is the artifact format we serve.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            module: torch.jit.ScriptModule = torch.jit.load(path, map_location=device)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise LoadError(f"{path} is not a TorchScript model this build can load: {error}") from (
+                error
+            )
+    return module.eval()
+
+
+def derive(module: torch.jit.ScriptModule) -> Derived:
+    """Read feature names, table rows, dense width and device off a packaged DLRM."""
+    calls = list(module.graph.findAllNodes("prim::CallMethod"))
+    return Derived(
+        feature_names=_feature_names(calls),
+        table_rows=_table_rows(module, calls),
+        dense_features=_dense_features(module),
+        device=_device(module),
+    )
+
+
+def _feature_names(calls: list[torch.Node]) -> tuple[str, ...]:
+    """Return the keys given to the one KeyedJaggedTensor that the graph makes."""
+    made = [
+        call.inputsAt(1).node()
+        for call in calls
+        if call.s("name") == "__init__" and _type(call).endswith(".KeyedJaggedTensor")
+    ]
+    if len(made) != 1 or made[0].kind() != "prim::ListConstruct":
+        return ()
+    keys = [value.toIValue() for value in made[0].inputs()]
+    return tuple(keys) if all(isinstance(key, str) for key in keys) else ()
+
+
+def _table_rows(module: torch.jit.ScriptModule, calls: list[torch.Node]) -> tuple[int, ...]:
+    """Return rows per feature, if one lookup serves all features in wire order."""
+    rows = [tensor for name, tensor in module.named_buffers() if _last(name) == _TABLE_ROWS]
+    permuted = any(call.s("name") == "permute" for call in calls)
+    if len(rows) != 1 or permuted:
+        return ()
+    return tuple(rows[0].tolist())
+
+
+def _dense_features(module: torch.jit.ScriptModule) -> int:
+    weights: Iterator[tuple[str, torch.Tensor]] = module.named_parameters()
+    widths = [weight.shape[1] for name, weight in weights if name.endswith(_FIRST_DENSE_WEIGHT)]
+    return widths[0] if len(widths) == 1 else 0
+
+
+def _device(module: torch.jit.ScriptModule) -> str:
+    """Return the device that tracing wrote into the graph: the one it was exported on."""
+    constants = module.graph.findAllNodes("prim::Constant")
+    devices = {
+        str(node.output().toIValue())
+        for node in constants
+        if node.output().type().kind() == "DeviceObjType"
+    }
+    # The tail's copy to the host names the CPU also in an artifact for a GPU.
+    return max(devices, key=lambda name: name != "cpu", default="")
+
+
+def _type(call: torch.Node) -> str:
+    return call.inputsAt(0).type().str()
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
