@@ -8,8 +8,7 @@ import numpy as np
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.gather import IDS
 from backends.torch_dlrm.manifest import MODEL_FILE, Manifest, file_sha256, read_manifest, verify
-from backends.torch_dlrm.options import Options
-from backends.torch_dlrm.torchscript import Derived
+from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.errors import LoadError
 
 
@@ -20,6 +19,16 @@ class Artifact:
     model_file: Path
     sha256: str
     manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What the file itself says; an empty field could not be told."""
+
+    feature_names: tuple[str, ...]
+    table_rows: tuple[int, ...]
+    dense_features: int
+    device: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ def find_artifact(path: str) -> Artifact:
     return Artifact(place, file_sha256(place), None)
 
 
-def settle(options: Options, artifact: Artifact, derived: Derived) -> Facts:
+def settle(options: TorchDlrmOptions, artifact: Artifact, derived: Derived) -> Facts:
     """Combine the sources. Raises LoadError naming the flag that gives a missing fact."""
     manifest = artifact.manifest
     tables = manifest.tables if manifest else ()

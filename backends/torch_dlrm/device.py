@@ -43,7 +43,7 @@ class Cuda:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return pinned memory; the array keeps the tensor that owns it alive."""

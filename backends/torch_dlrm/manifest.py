@@ -75,8 +75,9 @@ def _parse(document: dict[str, Any]) -> Manifest:
     if document["format"] != FORMAT:
         raise ValueError(f"format is {document['format']}, this version reads {FORMAT}")
     known = {field.name for field in dataclasses.fields(Manifest)}
-    values = {name: _frozen(document[name]) for name in known}
-    return Manifest(**{**values, "tables": tuple(Table(**table) for table in document["tables"])})
+    values: dict[str, Any] = {name: _frozen(document[name]) for name in known}
+    values["tables"] = tuple(Table(**table) for table in document["tables"])
+    return Manifest(**values)
 
 
 def _frozen(value: object) -> object:

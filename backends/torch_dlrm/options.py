@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TorchDlrmOptions:
     """Serve one TorchRec DLRM artifact: a folder of ``narsil export`` or a bare TorchScript file.
 
     The last group describes a bare file. What is left empty is read off the file where possible;

@@ -1,17 +1,19 @@
-"""A loaded, warm TorchRec DLRM. The one place that imports PyTorch for serving."""
+"""Load a TorchRec DLRM, warm it up, run it. Imports PyTorch, so it is imported on load only."""
 
 import logging
 import queue
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from backends.torch_dlrm.artifact import Artifact, Facts, find_artifact, settle
-from backends.torch_dlrm.device import Device, make_device, parse_device
+from backends.cpus import usable_cpus
+from backends.torch_dlrm.artifact import Artifact, Derived, Facts, find_artifact, settle
+from backends.torch_dlrm.device import Device, Module, make_device, parse_device
 from backends.torch_dlrm.gather import DENSE, Staging
-from backends.torch_dlrm.options import Options
+from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.torchscript import derive, libraries, load_module
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
@@ -19,41 +21,166 @@ from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
-    """What one forward needs for itself."""
-
-    staging: Staging
-    device: Device
-
-
 class Runtime:
-    """Run one module from at most ``lanes`` threads at once."""
+    """Run one module, in as many threads at once as there are ``lanes``."""
 
-    def __init__(
-        self, module: torch.jit.ScriptModule, facts: Facts, lanes: int, options: Options
-    ) -> None:
-        device = parse_device(options.device)
+    def __init__(self, module: Module, outputs: tuple[str, ...], lanes: "list[Lane]") -> None:
         self._module = module
-        self._wanted = options.outputs
-        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
-        for _ in range(lanes):
-            runner = make_device(device)
-            staging = Staging(
-                facts.layout, facts.dense_features, options.max_batch_rows, runner.allocate
-            )
-            self._lanes.put(_Lane(staging, runner))
+        self._outputs = outputs
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for lane in lanes:
+            self._free.put(lane)
 
     def run(self, batch: Batch) -> dict[str, Array]:
-        """Return every wanted output, first axis ``batch.rows``, in memory of its own."""
-        lane = self._lanes.get()
+        """Return the wanted outputs, first axis ``batch.rows``, in memory of their own."""
+        lane = self._free.get()
         try:
             outputs = lane.device.run(self._module, lane.staging.gather(batch))
         finally:
-            self._lanes.put(lane)
-        return {name: _by_row(outputs[name]) for name in self._wanted or outputs}
+            self._free.put(lane)
+        return {name: _by_row(outputs[name]) for name in self._outputs or outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one forward needs for itself alone."""
+
+    device: Device
+    staging: Staging
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to serve."""
+
+    runtime: Runtime
+    facts: Facts
+    spec: ModelSpec
+    lanes: int
+
+
+def load(options: TorchDlrmOptions) -> Loaded:
+    """Load, check and warm up the model of ``options``. Raises LoadError."""
+    artifact = find_artifact(options.path)
+    device = parse_device(options.device)
+    lanes, threads = _parallelism(options, device)
+    torch.set_num_threads(threads)
+    module = load_module(artifact.model_file, device)
+    derived = derive(module)
+    _check_device(device, derived)
+    facts = settle(options, artifact, derived)
+    own = [_lane(device, facts, options.max_batch_rows) for _ in range(lanes)]
+    runtime = Runtime(module, options.outputs, own)
+    outputs = _probe(runtime, facts)
+    _warm_up(runtime, facts, options.max_batch_rows)
+    properties = _properties(artifact, facts, device, lanes, threads)
+    spec = _spec(facts, outputs, options.max_batch_rows, properties)
+    return Loaded(runtime, facts, spec, lanes)
+
+
+def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:
+    """Return lanes and threads per forward: whole forwards side by side beat split ones."""
+    cpus = usable_cpus()
+    lanes = options.lanes or (cpus if device.type == "cpu" else 1)
+    return lanes, options.intra_op_threads or max(1, cpus // lanes)
+
+
+def _check_device(device: torch.device, derived: Derived) -> None:
+    """Refuse another device than the exported one: tracing wrote it into the graph."""
+    exported = torch.device(derived.device or "cpu")
+    if (exported.type, exported.index or 0) != (device.type, device.index or 0):
+        raise LoadError(
+            f"--device {device}: the model file was exported for {exported} and runs only there; "
+            f"export it with --device {device}"
+        )
+
+
+def _lane(device: torch.device, facts: Facts, rows: int) -> Lane:
+    runner = make_device(device)
+    return Lane(runner, Staging(facts.layout, facts.dense_features, rows, runner.allocate))
 
 
 def _by_row(scores: Array) -> Array:
-    """Drop the last axis of (rows, 1): one score a row, whichever way it was packaged."""
+    """Turn (rows, 1) into (rows,): one score a row, whichever way it was packaged."""
     return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
+
+
+def _probe(runtime: Runtime, facts: Facts) -> tuple[TensorSpec, ...]:
+    """Run two rows to learn the outputs. Raises LoadError if that is not possible."""
+    try:
+        outputs = runtime.run(_zeros(facts, 2))
+    except KeyError as error:
+        raise LoadError(f"--outputs: the model has no output {error}") from error
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise LoadError(f"the model file does not run as a TorchRec DLRM: {error}") from error
+    for name, scores in outputs.items():
+        if not scores.ndim or len(scores) != 2:
+            raise LoadError(f"output {name!r} of the model has shape {scores.shape} for 2 rows")
+    return tuple(
+        TensorSpec(name, scores.dtype, ("rows", *scores.shape[1:]))
+        for name, scores in outputs.items()
+    )
+
+
+def _warm_up(runtime: Runtime, facts: Facts, max_batch_rows: int) -> None:
+    """Run every power of two up to the limit, and the limit, twice."""
+    start = time.perf_counter()
+    for rows in _buckets(max_batch_rows):
+        # Twice: TorchScript profiles its first run and optimises in its second.
+        for _ in range(2):
+            runtime.run(_zeros(facts, rows))
+    _log.info("warmed up %s in %.2f s", facts.name, time.perf_counter() - start)
+
+
+def _buckets(max_batch_rows: int) -> Iterator[int]:
+    rows = 1
+    while rows < max_batch_rows:
+        yield rows
+        rows *= 2
+    yield max_batch_rows
+
+
+def _zeros(facts: Facts, rows: int) -> Batch:
+    features = len(facts.layout.features)
+    inputs: dict[str, Array] = {
+        DENSE: np.zeros((rows, facts.dense_features), np.float32),
+        facts.layout.lengths: np.ones((features, rows), np.int64),
+        facts.layout.values: np.zeros(features * rows, np.int64),
+    }
+    return Batch((InferRequest(facts.name, rows, inputs),))
+
+
+def _spec(
+    facts: Facts, outputs: tuple[TensorSpec, ...], rows: int, properties: dict[str, str]
+) -> ModelSpec:
+    layout, ids = facts.layout, np.dtype(np.int64)
+    features = len(layout.features)
+    dense = TensorSpec(
+        DENSE, np.dtype(np.float32), ("rows", facts.dense_features), facts.dense_names
+    )
+    return ModelSpec(
+        name=facts.name,
+        version=facts.version,
+        inputs=(
+            dense,
+            TensorSpec(layout.lengths, ids, (features, "rows"), layout.features),
+            TensorSpec(layout.values, ids, ("*",)),
+        ),
+        outputs=outputs,
+        max_batch_rows=rows,
+        properties=properties,
+    )
+
+
+def _properties(
+    artifact: Artifact, facts: Facts, device: torch.device, lanes: int, threads: int
+) -> dict[str, str]:
+    return {
+        "device": str(device),
+        "lanes": str(lanes),
+        "threads_per_forward": str(threads),
+        "table_rows": " ".join(str(rows) for rows in facts.layout.table_rows),
+        "sha256": artifact.sha256,
+        "weights": artifact.manifest.weights if artifact.manifest else "unknown",
+        **libraries(),
+    }

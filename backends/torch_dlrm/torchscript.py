@@ -1,28 +1,19 @@
 """Load a TorchScript DLRM and read off what its graph and weights say about it."""
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Registers the fbgemm:: operators; torch.jit.load refuses an artifact that names unknown ones.
 import fbgemm_gpu
 import torch
 
+from backends.torch_dlrm.artifact import Derived
 from scheduler.errors import LoadError
 
+_untyped_load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
 _FIRST_DENSE_WEIGHT = "dense_arch.model._mlp.0._linear.weight"
 _TABLE_ROWS = "rows_per_table"
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """What the file itself says; an empty field could not be told."""
-
-    feature_names: tuple[str, ...]
-    table_rows: tuple[int, ...]
-    dense_features: int
-    device: str
 
 
 def libraries() -> dict[str, str]:
@@ -36,17 +27,15 @@ def load_module(path: Path, device: torch.device) -> torch.jit.ScriptModule:
         # TorchScript is deprecated as a whole, and it is the artifact format we serve.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            module: torch.jit.ScriptModule = torch.jit.load(path, map_location=device)
+            module = _untyped_load(path, map_location=device)
         except (RuntimeError, ValueError, OSError) as error:
-            raise LoadError(f"{path} is not a TorchScript model this build can load: {error}") from (
-                error
-            )
+            raise LoadError(f"{path} is no TorchScript model this build loads: {error}") from error
     return module.eval()
 
 
 def derive(module: torch.jit.ScriptModule) -> Derived:
     """Read feature names, table rows, dense width and device off a packaged DLRM."""
-    calls = list(module.graph.findAllNodes("prim::CallMethod"))
+    calls = _nodes(module, "prim::CallMethod")
     return Derived(
         feature_names=_feature_names(calls),
         table_rows=_table_rows(module, calls),
@@ -64,8 +53,9 @@ def _feature_names(calls: list[torch.Node]) -> tuple[str, ...]:
     ]
     if len(made) != 1 or made[0].kind() != "prim::ListConstruct":
         return ()
-    keys = [value.toIValue() for value in made[0].inputs()]
-    return tuple(keys) if all(isinstance(key, str) for key in keys) else ()
+    keys = tuple(str(value.toIValue()) for value in made[0].inputs())
+    # A key computed while running has no constant value.
+    return () if "None" in keys else keys
 
 
 def _table_rows(module: torch.jit.ScriptModule, calls: list[torch.Node]) -> tuple[int, ...]:
@@ -85,18 +75,22 @@ def _dense_features(module: torch.jit.ScriptModule) -> int:
 
 def _device(module: torch.jit.ScriptModule) -> str:
     """Return the device that tracing wrote into the graph: the one it was exported on."""
-    constants = module.graph.findAllNodes("prim::Constant")
+    constants = [node.output() for node in _nodes(module, "prim::Constant")]
     devices = {
-        str(node.output().toIValue())
-        for node in constants
-        if node.output().type().kind() == "DeviceObjType"
+        str(constant.toIValue())
+        for constant in constants
+        if constant.type().kind() == "DeviceObjType"
     }
     # The tail's copy to the host names the CPU also in an artifact for a GPU.
     return max(devices, key=lambda name: name != "cpu", default="")
 
 
+def _nodes(module: torch.jit.ScriptModule, kind: str) -> list[torch.Node]:
+    return [node for node in module.graph.nodes() if node.kind() == kind]
+
+
 def _type(call: torch.Node) -> str:
-    return call.inputsAt(0).type().str()
+    return call.inputsAt(0).type().annotation_str
 
 
 def _last(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One error body for everything: a JSON object that is both RFC 9457 and Open Inference Protocol."""
+"""One error body for everything: one JSON object in both RFC 9457 and Open Inference Protocol."""
 
 import math
 from collections.abc import Mapping

@@ -1,0 +1,56 @@
+"""TorchRec DLRM artifacts behind the Backend protocol."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from backends.jagged import check_jagged
+from backends.torch_dlrm.options import TorchDlrmOptions
+from scheduler.types import Array, Batch, InferRequest, ModelSpec
+
+if TYPE_CHECKING:
+    from backends.torch_dlrm.runtime import Loaded
+
+
+class TorchDlrmBackend:
+    """Serve one TorchScript DLRM with the FBGEMM kernels, on a CPU or one GPU."""
+
+    Options = TorchDlrmOptions
+
+    def __init__(self, options: TorchDlrmOptions) -> None:
+        self._options = options
+        self._loaded: Loaded | None = None
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model takes and gives."""
+        return self._model.spec
+
+    @property
+    def lanes(self) -> int:
+        """How many forwards may run at once."""
+        return self._model.lanes
+
+    def load(self) -> None:
+        """Load and warm up the model. Raises LoadError."""
+        # PyTorch takes two seconds to import, and the command line reads this module's Options.
+        from backends.torch_dlrm.runtime import load  # noqa: PLC0415
+
+        self._loaded = load(self._options)
+
+    def check(self, request: InferRequest) -> None:
+        """Refuse ids and lengths that the lookup would misread. Raises ServingError."""
+        check_jagged(self._model.facts.layout, request)
+
+    def run(self, batch: Batch) -> Mapping[str, Array]:
+        """Score the rows of ``batch`` in one forward."""
+        return self._model.runtime.run(batch)
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self._loaded = None
+
+    @property
+    def _model(self) -> "Loaded":
+        if self._loaded is None:
+            raise RuntimeError("load() has not been called, or close() has")
+        return self._loaded

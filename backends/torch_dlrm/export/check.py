@@ -1,0 +1,60 @@
+"""Re-run an artifact's golden batch the way it is served."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backends.torch_dlrm.backend import TorchDlrmBackend
+from backends.torch_dlrm.export.golden import Golden, read_golden
+from backends.torch_dlrm.options import TorchDlrmOptions
+from scheduler.errors import LoadError
+from scheduler.types import Array, Batch
+
+# The kernels of two CPUs differ by up to 3e-7; a wrong row, feature or table by 1e-2 and more.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenReport:
+    """How far the scores are from the golden ones, and the golden ones from FP32."""
+
+    rows: int
+    difference: float
+    quantisation: float
+    score_std: float
+
+    @property
+    def passed(self) -> bool:
+        """The scores are the golden ones; false also for NaN."""
+        return self.difference <= TOLERANCE
+
+
+def compare(golden: Golden, outputs: Mapping[str, Array]) -> GoldenReport:
+    """Compare ``outputs`` for the golden inputs with the golden outputs."""
+    return GoldenReport(
+        rows=golden.rows,
+        difference=_largest(golden.int8, outputs),
+        quantisation=_largest(golden.int8, golden.fp32),
+        score_std=float(np.concatenate([np.ravel(s) for s in golden.int8.values()]).std()),
+    )
+
+
+def _largest(left: Mapping[str, Array], right: Mapping[str, Array]) -> float:
+    wide = np.float64
+    gaps = [left[name].astype(wide) - right[name].astype(wide) for name in left]
+    return float(np.abs(np.concatenate(gaps)).max())
+
+
+def check_artifact(folder: Path, device: str = "cpu") -> GoldenReport:
+    """Load the artifact as a server would and run its golden batch. Raises LoadError."""
+    try:
+        golden = read_golden(folder)
+    except (OSError, KeyError, ValueError) as error:
+        raise LoadError(f"cannot read the golden batch of {folder}: {error}") from error
+    options = TorchDlrmOptions(str(folder), device, lanes=1, max_batch_rows=golden.rows)
+    backend = TorchDlrmBackend(options)
+    backend.load()
+    backend.check(golden.request())
+    return compare(golden, backend.run(Batch((golden.request(),))))

@@ -1,0 +1,112 @@
+"""``narsil export``: make an artifact, or check one."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from backends.torch_dlrm.export.check import TOLERANCE, check_artifact
+from backends.torch_dlrm.export.errors import ExportError
+from backends.torch_dlrm.export.presets import PRESETS, DlrmShape
+from backends.torch_dlrm.export.quiet import quiet
+from scheduler.errors import LoadError
+
+_NO_TORCHREC = """narsil export: {error}. Install what the export needs:
+    pip install 'narsil[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``narsil export`` with ``argv``; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        return _check(arguments, console) if arguments.check else _export(arguments, console)
+    except ModuleNotFoundError as error:
+        console.print(_NO_TORCHREC.format(error=error), markup=False)
+    except (ExportError, LoadError) as error:
+        console.print(f"narsil export: {error}", markup=False)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="narsil export", description="Make a servable INT8 DLRM artifact, or check one."
+    )
+    parser.add_argument("out", metavar="DIR", type=Path, help="folder of the artifact")
+    parser.add_argument(
+        "--check", action="store_true", help="run the golden batch of DIR instead of making it"
+    )
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="reference")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and golden batch")
+    parser.add_argument(
+        "--state-dict", type=Path, metavar="FILE", help="FP32 weights of a trained TorchRec DLRM"
+    )
+    parser.add_argument(
+        "--features", metavar="NAMES", help="with --state-dict: its tables' features, in order"
+    )
+    parser.add_argument("--name", help="model name; default: the folder's")
+    parser.add_argument("--version", default="1", help="model version")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: it will serve there only")
+    parser.add_argument("--force", action="store_true", help="replace an artifact that exists")
+    return parser
+
+
+def _check(arguments: argparse.Namespace, console: Console) -> int:
+    with quiet():
+        report = check_artifact(arguments.out, arguments.device)
+    console.print(
+        f"{'passed' if report.passed else 'FAILED'}: {report.rows} golden rows\n"
+        f"  largest difference from the golden scores  {report.difference:.3g} "
+        f"(at most {TOLERANCE:g})\n"
+        f"  largest effect of INT8 on a score          {report.quantisation:.3g}\n"
+        f"  standard deviation of the scores           {report.score_std:.3g}",
+        markup=False,
+    )
+    return 0 if report.passed else 1
+
+
+def _export(arguments: argparse.Namespace, console: Console) -> int:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with quiet(), Progress(*columns, console=console) as progress:
+        task = progress.add_task("loading PyTorch and TorchRec", total=None)
+        # Without TorchRec, --check and --help still work, and at once.
+        from backends.torch_dlrm.export.write import STEPS, Order, export  # noqa: PLC0415
+
+        progress.update(task, total=STEPS, completed=-1)
+        order = Order(
+            out=arguments.out,
+            shape=_shape(arguments),
+            name=_name(arguments),
+            version=arguments.version,
+            seed=arguments.seed,
+            state_file=arguments.state_dict,
+            device=arguments.device,
+            replace=arguments.force,
+        )
+        export(order, lambda text: progress.update(task, description=text, advance=1))
+        progress.update(task, description="done", completed=STEPS)
+    console.print(
+        f"wrote {order.out} (model {order.name!r}, version {order.version})", markup=False
+    )
+    return 0
+
+
+def _shape(arguments: argparse.Namespace) -> DlrmShape:
+    preset = PRESETS[arguments.preset]
+    if not arguments.features:
+        return preset
+    if not arguments.state_dict:
+        raise ExportError("--features goes with --state-dict; a preset has features of its own")
+    return replace(preset, features=tuple(arguments.features.split(",")))
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    name: str = arguments.name or arguments.out.resolve().name
+    if not _NAME.fullmatch(name):
+        raise ExportError(f"--name {name!r}: use letters, digits, '.', '_' and '-' only")
+    return name

@@ -1,0 +1,93 @@
+"""Golden batch: jagged inputs with the scores that a right model gives for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backends.torch_dlrm.export.presets import DlrmShape
+from backends.torch_dlrm.gather import DENSE, IDS
+from backends.torch_dlrm.manifest import GOLDEN_FILE
+from scheduler.types import Array, InferRequest
+
+ROWS = 128
+LENGTHS, VALUES = f"{IDS}.lengths", f"{IDS}.values"
+# Empty, one-hot and multi-hot bags, about one id a bag in the middle.
+_BAG_LENGTHS = (0, 1, 1, 1, 2, 5)
+_INPUTS = (DENSE, LENGTHS, VALUES)
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """One request's inputs, and its outputs by the FP32 model and by the INT8 artifact."""
+
+    inputs: Mapping[str, Array]
+    fp32: Mapping[str, Array]
+    int8: Mapping[str, Array]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch."""
+        return len(self.inputs[DENSE])
+
+    def request(self) -> InferRequest:
+        """Return the batch as one request to the only model."""
+        return InferRequest("", self.rows, self.inputs)
+
+
+def golden_inputs(shape: DlrmShape, rows: int, seed: int) -> dict[str, Array]:
+    """Draw a request of ``rows`` rows; with enough rows every table's first and last id occur."""
+    random = np.random.default_rng(seed)
+    features = len(shape.features)
+    lengths = random.choice(np.asarray(_BAG_LENGTHS, np.int64), (features, rows))
+    counts = lengths.sum(axis=1)
+    tables = [
+        _ids(random, table_rows, count)
+        for table_rows, count in zip(shape.table_rows, counts.tolist(), strict=True)
+    ]
+    dense = random.standard_normal((rows, len(shape.dense_names)), np.float32)
+    return {DENSE: dense, LENGTHS: lengths, VALUES: np.concatenate(tables)}
+
+
+def _ids(random: np.random.Generator, table_rows: int, count: int) -> Array:
+    ids = random.integers(0, table_rows, count)
+    if count >= 2:
+        ids[random.choice(count, 2, replace=False)] = (0, table_rows - 1)
+    return ids
+
+
+def example_request(shape: DlrmShape, seed: int) -> dict[str, Any]:
+    """Return three rows as the row-wise JSON body of a predict call."""
+    inputs = golden_inputs(shape, 3, seed)
+    bags = np.split(inputs[VALUES], np.cumsum(inputs[LENGTHS])[:-1])
+    columns = [
+        [bag.tolist() for bag in bags[start : start + 3]] for start in range(0, len(bags), 3)
+    ]
+    return {
+        DENSE: np.round(inputs[DENSE].astype(np.float64), 3).tolist(),
+        IDS: dict(zip(shape.features, columns, strict=True)),
+    }
+
+
+def write_golden(folder: Path, golden: Golden) -> None:
+    """Write golden.npz: the inputs by name, the outputs as ``fp32.NAME`` and ``int8.NAME``."""
+    arrays = dict(golden.inputs)
+    arrays |= {f"fp32.{name}": scores for name, scores in golden.fp32.items()}
+    arrays |= {f"int8.{name}": scores for name, scores in golden.int8.items()}
+    np.savez_compressed(folder / GOLDEN_FILE, allow_pickle=False, **arrays)
+
+
+def read_golden(folder: Path) -> Golden:
+    """Read golden.npz of an artifact folder. Raises OSError without one."""
+    with np.load(folder / GOLDEN_FILE) as arrays:
+        return Golden(
+            inputs={name: arrays[name] for name in _INPUTS},
+            fp32=_under(arrays, "fp32."),
+            int8=_under(arrays, "int8."),
+        )
+
+
+def _under(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}

@@ -1,0 +1,136 @@
+"""Make an artifact folder, whole or not at all. Needs torchrec."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from backends.torch_dlrm.export.errors import ExportError
+from backends.torch_dlrm.export.golden import (
+    ROWS,
+    Golden,
+    example_request,
+    golden_inputs,
+    write_golden,
+)
+from backends.torch_dlrm.export.model import OUTPUT, build, package, scores, seed_weights, tensors
+from backends.torch_dlrm.export.presets import DlrmShape
+from backends.torch_dlrm.export.state import read_state, shape_of
+from backends.torch_dlrm.manifest import (
+    EXAMPLE_FILE,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    Manifest,
+    Table,
+    file_sha256,
+    write_manifest,
+)
+from backends.torch_dlrm.torchscript import libraries, load_module
+from scheduler.types import Array
+
+STEPS = 6
+_LEAST_SCORE_STD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Ask for one artifact. With ``state_file`` the sizes are those of its weights."""
+
+    out: Path
+    shape: DlrmShape
+    name: str
+    version: str = "1"
+    seed: int = 0
+    state_file: Path | None = None
+    device: str = "cpu"
+    replace: bool = False
+
+
+def export(order: Order, step: Callable[[str], None]) -> Manifest:
+    """Write the artifact folder ``order.out``; ``step`` is told what starts, ``STEPS`` times.
+
+    Raises ExportError.
+    """
+    with _whole_folder(order.out, order.replace) as folder:
+        return _write(order, folder, step)
+
+
+def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
+    device = torch.device(order.device)
+    step("building the FP32 model")
+    state = read_state(order.state_file) if order.state_file else None
+    shape = shape_of(state, order.shape.features) if state else order.shape
+    inputs = golden_inputs(shape, ROWS, order.seed)
+    dlrm = build(shape)
+    if state:
+        dlrm.load_state_dict(state)
+    else:
+        seed_weights(dlrm, order.seed, shape, inputs)
+    step("scoring the golden batch in FP32")
+    exact = scores(dlrm, shape, inputs).numpy()
+    _require_spread(exact, trained=state is not None)
+    step("quantising, sharding and scripting")
+    package(dlrm, shape, device, inputs).save(folder / MODEL_FILE)
+    step("scoring the golden batch with the artifact")
+    module = load_module(folder / MODEL_FILE, device)
+    with torch.inference_mode():
+        quantised = module(tensors(inputs, order.device))[OUTPUT].numpy()
+    step("writing the golden batch and an example")
+    write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
+    example = json.dumps(example_request(shape, order.seed))
+    (folder / EXAMPLE_FILE).write_text(example + "\n", encoding="utf-8")
+    step("writing the manifest")
+    manifest = _manifest(order, shape, float(exact.std()), file_sha256(folder / MODEL_FILE))
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _require_spread(exact: Array, *, trained: bool) -> None:
+    """Refuse seeded weights with which a golden test would pass on zeroed tables."""
+    if not trained and exact.std() < _LEAST_SCORE_STD:
+        raise ExportError(
+            f"the scores' standard deviation is {exact.std():.2g}, below {_LEAST_SCORE_STD}; "
+            "try another --seed"
+        )
+
+
+def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> Manifest:
+    pairs = zip(shape.features, shape.table_rows, strict=True)
+    return Manifest(
+        name=order.name,
+        version=order.version,
+        device=order.device,
+        tables=tuple(Table(feature, rows, shape.dim) for feature, rows in pairs),
+        dense_names=shape.dense_names,
+        dense_layers=shape.dense_layers,
+        over_layers=shape.over_layers,
+        dtypes={"tables": "int8", "dense_layers": "float32", "scores": "float32"},
+        outputs=(OUTPUT,),
+        weights=f"from {order.state_file.name}" if order.state_file else f"seed {order.seed}",
+        score_std=score_std,
+        libraries={**libraries(), "torchrec": version("torchrec")},
+        sha256=sha256,
+    )
+
+
+@contextmanager
+def _whole_folder(out: Path, replace: bool) -> Iterator[Path]:
+    """Give a folder beside ``out`` that takes its place if the block succeeds, or vanishes."""
+    if out.exists() and not (replace and (out / MANIFEST_FILE).exists()):
+        raise ExportError(f"{out} exists; --force replaces an artifact, and nothing else")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        yield folder
+        folder.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        folder.rename(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""Every backend, behind every wire."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backends.fake import FakeBackend
+from scheduler.backend import Backend
+from scheduler.types import InferRequest
+from tests.fixtures.requests import as_json, as_protobuf
+from tests.fixtures.serving import Served, serving
+from tests.fixtures.wires import WIRES, Wire, connect
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's development certificate lives."""
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture
+def fake() -> FakeBackend:
+    """A backend that tests can hold, fail and look into."""
+    return FakeBackend(FakeBackend.Options(max_batch_rows=64))
+
+
+@pytest.fixture
+async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Served]:
+    """The fake backend behind every transport."""
+    async with serving(fake, certificates) as served:
+        yield served
+
+
+@pytest.fixture(params=["fake", "torch_dlrm"])
+async def served(
+    request: pytest.FixtureRequest, fake: FakeBackend, certificates: Path
+) -> AsyncIterator[Served]:
+    """Each backend behind every transport."""
+    backend: Backend = fake
+    if request.param == "torch_dlrm":
+        backend = request.getfixturevalue("loaded_small")
+    async with serving(backend, certificates) as running:
+        yield running
+
+
+@pytest.fixture(params=WIRES)
+async def wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
+    """Each wire to ``served``."""
+    async with connect(request.param, served) as client:
+        yield client
+
+
+@pytest.fixture(params=[name for name in WIRES if name.endswith("json")])
+async def json_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
+    """Each wire to ``served`` that speaks JSON."""
+    async with connect(request.param, served) as client:
+        yield client
+
+
+@pytest.fixture(params=[name for name in WIRES if not name.endswith("json")])
+async def protobuf_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
+    """Each wire to ``served`` that speaks predictor.proto."""
+    async with connect(request.param, served) as client:
+        yield client
+
+
+@pytest.fixture(params=WIRES)
+async def fake_wire(request: pytest.FixtureRequest, served_fake: Served) -> AsyncIterator[Wire]:
+    """Each wire to ``served_fake``."""
+    async with connect(request.param, served_fake) as client:
+        yield client
+
+
+def encode(wire: Wire, request: InferRequest, served: Served) -> bytes:
+    """Return ``request`` in the encoding of ``wire``."""
+    return as_json(request, served.engine.spec("")) if wire.json else as_protobuf(request)

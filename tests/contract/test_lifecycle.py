@@ -1,0 +1,187 @@
+"""Cancels, deadlines, overload, failures and shutdown: the same over every wire."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backends.fake import FakeBackend
+from scheduler.errors import Code, ServingError
+from scheduler.scheduler import SchedulerOptions
+from scheduler.types import Batch, InferRequest
+from tests.contract.conftest import encode
+from tests.fixtures.gates import Gate
+from tests.fixtures.requests import random_request
+from tests.fixtures.serving import Served, serving
+from tests.fixtures.wires import WIRES, Answer, Wire, connect
+
+
+@pytest.fixture
+async def gate(fake: FakeBackend) -> AsyncIterator[Gate]:
+    """Hold every run of the fake; opened at the end."""
+    fake.before_run = gate = Gate()
+    yield gate
+    gate.open()
+
+
+def ask(
+    wire: Wire, served: Served, rows: int, timeout_s: float | None = None
+) -> asyncio.Task[Answer]:
+    """Send a request of ``rows`` rows, which is also its seed."""
+    request = random_request(served.engine.spec(""), rows, seed=rows)
+    body = encode(wire, request, served)
+    return asyncio.create_task(_send(wire, body, timeout_s))
+
+
+async def _send(wire: Wire, body: bytes, timeout_s: float | None) -> Answer:
+    return await wire.send(body, timeout_s=timeout_s)
+
+
+def rows_run(fake: FakeBackend) -> list[int]:
+    """Rows of each request that reached the backend; each test's requests differ in rows."""
+    return [request.rows for batch in fake.batches for request in batch.requests]
+
+
+async def test_a_client_that_leaves_while_queued_never_reaches_the_backend(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, gate: Gate
+) -> None:
+    running = ask(fake_wire, served_fake, rows=1)
+    await gate.began()
+    recorder = served_fake.recorder
+    leaver, neighbour = ask(fake_wire, served_fake, 2), ask(fake_wire, served_fake, 3)
+    await recorder.until(lambda: recorder.queued_rows == 5)
+    leaver.cancel()
+    await recorder.until(lambda: any(a.code is Code.CANCELLED for a in recorder.answers))
+    gate.open()
+    assert not (await running).codes
+    assert not (await neighbour).codes
+    assert rows_run(fake) == [1, 3]
+
+
+async def test_a_client_that_leaves_while_running_does_not_disturb_its_neighbours(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, gate: Gate
+) -> None:
+    first = ask(fake_wire, served_fake, rows=1)
+    run = await gate.began()
+    recorder = served_fake.recorder
+    leaver, neighbour = ask(fake_wire, served_fake, 2), ask(fake_wire, served_fake, 3)
+    await recorder.until(lambda: recorder.queued_rows == 5)
+    run.finish()
+    shared = await gate.began()
+    assert sorted(request.rows for request in shared.batch.requests) == [2, 3]
+    leaver.cancel()
+    await recorder.until(lambda: any(a.code is Code.CANCELLED for a in recorder.answers))
+    gate.open()
+    for answer in await asyncio.gather(first, neighbour):
+        assert not answer.codes
+
+
+async def test_a_deadline_that_passes_in_the_queue_means_the_request_never_runs(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, gate: Gate
+) -> None:
+    running = ask(fake_wire, served_fake, rows=1)
+    await gate.began()
+    late = await ask(fake_wire, served_fake, rows=2, timeout_s=0.05)
+    assert late.codes == {Code.DEADLINE_EXCEEDED}
+    recorder = served_fake.recorder
+    await recorder.until(lambda: recorder.queued_rows == 0 and bool(recorder.answers))
+    gate.open()
+    assert not (await running).codes
+    assert rows_run(fake) == [1]
+
+
+@pytest.mark.parametrize("name", WIRES)
+async def test_a_full_queue_refuses_at_once_and_names_its_limit(
+    name: str, fake: FakeBackend, gate: Gate, certificates: Path
+) -> None:
+    options = SchedulerOptions(max_queue_rows=64)
+    async with serving(fake, certificates, options) as served, connect(name, served) as wire:
+        running = ask(wire, served, rows=1)
+        await gate.began()
+        waiting = ask(wire, served, rows=60)
+        await served.recorder.until(lambda: served.recorder.queued_rows == 60)
+        refused = await ask(wire, served, rows=5)
+        assert Code.OVERLOADED in refused.codes
+        assert "max_queue_rows" in refused.detail
+        assert "64" in refused.detail
+        gate.open()
+        for answer in await asyncio.gather(running, waiting):
+            assert not answer.codes
+
+
+async def test_a_backend_failure_is_internal_and_keeps_its_secrets(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend
+) -> None:
+    def fail(batch: Batch) -> None:
+        raise RuntimeError("secret path")
+
+    healthy, fake.before_run = fake.before_run, fail
+    answer = await ask(fake_wire, served_fake, rows=1)
+    assert answer.codes == {Code.INTERNAL}
+    assert "secret" not in answer.detail
+    fake.before_run = healthy
+    assert not (await ask(fake_wire, served_fake, rows=1)).codes
+
+
+@pytest.mark.parametrize("code", list(Code))
+async def test_every_code_of_the_core_reaches_the_client_as_itself(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, code: Code
+) -> None:
+    def fail(batch: Batch) -> None:
+        raise ServingError(code, "because")
+
+    fake.before_run = fail
+    answer = await ask(fake_wire, served_fake, rows=1)
+    assert code in answer.codes
+    assert answer.detail == "because"
+    await served_fake.recorder.until(lambda: len(served_fake.recorder.answers) == 1)
+    assert served_fake.recorder.answers[0].code is code
+
+
+async def test_draining_still_serves_and_then_closing_refuses(
+    served_fake: Served, fake_wire: Wire
+) -> None:
+    served_fake.engine.drain()
+    assert not served_fake.engine.ready
+    assert not (await ask(fake_wire, served_fake, rows=1)).codes
+    await served_fake.engine.close(grace_s=1.0)
+    assert (await ask(fake_wire, served_fake, rows=1)).codes == {Code.UNAVAILABLE}
+
+
+async def test_one_guilty_request_does_not_fail_its_batch(
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, gate: Gate
+) -> None:
+    running = ask(fake_wire, served_fake, rows=1)
+    run = await gate.began()
+    asked = [ask(fake_wire, served_fake, rows) for rows in (2, 3, 4)]
+    await served_fake.recorder.until(lambda: served_fake.recorder.queued_rows == 9)
+
+    def fail_three(batch: Batch) -> None:
+        if any(request.rows == 3 for request in batch.requests):
+            raise ValueError("three rows")
+
+    fake.before_run = fail_three
+    run.finish()
+    two, three, four = await asyncio.gather(*asked)
+    assert not (await running).codes
+    assert not two.codes
+    assert three.codes == {Code.INTERNAL}
+    assert not four.codes
+
+
+@pytest.mark.parametrize("extra_bytes", [1, 2**20])
+async def test_a_body_over_the_limit_is_refused_and_the_next_request_served(
+    served_fake: Served, fake_wire: Wire, extra_bytes: int
+) -> None:
+    answer = await fake_wire.send(bytes(64 * 2**20 + extra_bytes))
+    assert Code.PAYLOAD_TOO_LARGE in answer.codes
+    assert str(64 * 2**20) in answer.detail
+    assert not (await ask(fake_wire, served_fake, rows=1)).codes
+
+
+def test_the_smallest_request_is_really_the_one_sent(fake: FakeBackend) -> None:
+    """The seeds above must differ: equal requests would hide a mix-up."""
+    one: InferRequest = random_request(fake.spec, 1, seed=1)
+    two: InferRequest = random_request(fake.spec, 2, seed=2)
+    assert fake.score(one)[0] != fake.score(two)[0]

@@ -1,0 +1,84 @@
+"""``grpc.health.v1.Health``: Check and Watch, following the engine's readiness.
+
+Not grpcio-health-checking's own asyncio servicer: there, the first of two watchers to leave takes
+the condition the other one waits on with it, and a watcher that stops reading blocks every change
+of status. Only its message classes are used.
+"""
+
+import asyncio
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from scheduler.engine import Engine
+from transports.grpc import predict
+
+SERVICE = "grpc.health.v1.Health"
+
+
+class Health:
+    """Say SERVING while the engine is ready, for the server (""), the service and each model."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._closing = False
+        self._watchers: set[asyncio.Event] = set()
+        self._unwatch = engine.watch(self._changed)
+
+    def method_handlers(self) -> grpc.GenericRpcHandler:
+        """Return what grpcio registers for the service."""
+        codec = {
+            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
+            "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
+        }
+        handlers = {
+            "Check": grpc.unary_unary_rpc_method_handler(self.check, **codec),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **codec),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def close(self) -> None:
+        """Say NOT_SERVING and end every watch, which would otherwise hold up the stop."""
+        self._closing = True
+        self._changed()
+        self._unwatch()
+
+    async def check(self, request: Any, context: Any) -> Any:
+        """Return the status of one service; NOT_FOUND if there is none of that name."""
+        status = self._status(request.service)
+        if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service or model")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def watch(self, request: Any, context: Any) -> None:
+        """Send the status now and whenever it changes; SERVICE_UNKNOWN may become another."""
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            sent = None
+            while True:
+                changed.clear()
+                status = self._status(request.service)
+                if status != sent:
+                    await context.write(health_pb2.HealthCheckResponse(status=status))
+                    sent = status
+                if self._closing:
+                    return
+                await changed.wait()
+        finally:
+            self._watchers.discard(changed)
+
+    def _status(self, service: str) -> int:
+        names = {"", predict.SERVICE, *(spec.name for spec in self._engine.specs())}
+        if service not in names:
+            status = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        elif self._engine.ready and not self._closing:
+            status = health_pb2.HealthCheckResponse.SERVING
+        else:
+            status = health_pb2.HealthCheckResponse.NOT_SERVING
+        return int(status)
+
+    def _changed(self) -> None:
+        for changed in self._watchers:
+            changed.set()

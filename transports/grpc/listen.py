@@ -1,0 +1,46 @@
+"""Take a port for a grpcio server, or say why it cannot be had."""
+
+import asyncio
+import errno
+import os
+import socket
+
+import grpc
+
+# What a name such as "localhost" may resolve to on a machine without IPv6.
+_FAMILY_MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
+    """Bind ``server`` and return ``host:port`` with the real port. Raises OSError.
+
+    Every address is tried with a plain socket first. grpcio hides why it failed, and is content
+    with one address of several: "localhost" on ::1 alone, while another server has the port on
+    127.0.0.1 and gets half of the clients.
+    """
+    loop = asyncio.get_running_loop()
+    for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            _probe(family, address)
+        except OSError as error:
+            if error.errno not in _FAMILY_MISSING:
+                raise _refused(error.errno or 0, host, port) from error
+    authority = f"[{host}]" if ":" in host else host
+    try:
+        bound = server.add_insecure_port(f"{authority}:{port}")
+    except RuntimeError as error:
+        raise _refused(errno.EADDRNOTAVAIL, host, port) from error
+    return f"{authority}:{bound}"
+
+
+def _probe(family: int, address: tuple[str | int, ...]) -> None:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections are in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        probe.bind(address)
+
+
+def _refused(number: int, host: str, port: int) -> OSError:
+    return OSError(number, f"grpc cannot listen on {host} port {port}: {os.strerror(number)}")

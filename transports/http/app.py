@@ -1,0 +1,28 @@
+"""The one ASGI app of HTTP/1.1 and HTTP/3: predict in front, FastAPI behind."""
+
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.types import Receive, Scope, Send
+
+from scheduler.engine import Engine
+from transports.http.body import BodyLimits
+from transports.http.pages import pages, unexpected_error
+from transports.http.predict import PredictRoute, model_in
+
+
+class HttpApp:
+    """Route a request by its path."""
+
+    def __init__(self, engine: Engine, limits: BodyLimits) -> None:
+        # Answers and re-raises what nobody foresaw, so that the server logs it.
+        self._predict = ServerErrorMiddleware(PredictRoute(engine, limits), unexpected_error)
+        self._pages = pages(engine)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if model_in(scope["path"]) is not None:
+            await self._predict(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":
+            # FastAPI routes know no HEAD; it is GET, and servers leave its body out.
+            scope = {**scope, "method": "GET"}
+        await self._pages(scope, receive, send)

@@ -1,0 +1,39 @@
+"""Turn a client's leaving into the cancellation of the task that works for it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+from scheduler.errors import Code, ServingError
+
+T = TypeVar("T")
+
+
+async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return what ``work`` returns, run in this task; cancel it when ``receive`` says disconnect.
+
+    The body must have been read: ``receive`` has nothing but the disconnect left to say. A client
+    that only shuts down its write side counts as gone: its FIN is the same as that of one that
+    closed. Raises ServingError (CANCELLED), and whatever ``work`` raises.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("unless_client_leaves runs in a task")
+    watcher = asyncio.create_task(_cancel_on_disconnect(receive, task))
+    try:
+        return await work
+    except asyncio.CancelledError:
+        # Only the watcher ends by itself; a cancel from elsewhere (shutdown) goes on its way.
+        if watcher.done() and not watcher.cancelled() and task.uncancel() == 0:
+            raise ServingError(Code.CANCELLED, "the client left before its answer") from None
+        raise
+    finally:
+        watcher.cancel()
+
+
+async def _cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()

@@ -1,0 +1,163 @@
+"""Describe the predict routes in OpenAPI; FastAPI cannot, since it does not serve them."""
+
+from typing import Any
+
+from scheduler.types import ModelSpec
+from transports.http.head import JSON, PROTOBUF
+from transports.http.problem import MEDIA_TYPE
+
+Schema = dict[str, Any]
+
+_NUMBERS: Schema = {"type": "array", "items": {"type": "number"}}
+_IDS: Schema = {"type": "array", "items": {"type": "integer"}}
+_ERRORS = {
+    "400": "The request can never succeed as it stands; `detail` names the field and the value",
+    "404": "No such model",
+    "408": "The body did not arrive in time",
+    "413": "The body is over `max_request_bytes`",
+    "415": "Neither JSON nor protobuf, or compressed",
+    "429": "The queue is full",
+    "500": "An error of the server's; its log has the cause",
+    "503": "Not ready yet, or stopping",
+    "504": "The request's own deadline passed",
+}
+
+
+def predict_paths(specs: tuple[ModelSpec, ...]) -> Schema:
+    """Return the path items, with an example that the first of ``specs`` really answers."""
+    example = _example(specs[0]) if specs else {}
+    model = {
+        "name": "model",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": specs[0].name if specs else "dlrm",
+    }
+    return {
+        "/v1/predict": {"post": _operation("Score rows with the only model", example, [])},
+        "/v1/models/{model}/predict": {
+            "post": _operation("Score rows with one model", example, [model])
+        },
+    }
+
+
+def problem_schema() -> Schema:
+    """Return the schema of every error body."""
+    text = {"type": "string"}
+    fields = dict.fromkeys(("type", "title", "detail", "instance", "error"), text)
+    return {
+        "type": "object",
+        "description": "RFC 9457 and Open Inference Protocol at once: `error` repeats `detail`",
+        "properties": {**fields, "status": {"type": "integer"}},
+        "required": [*fields, "status"],
+    }
+
+
+def _operation(summary: str, example: Schema, parameters: list[Schema]) -> Schema:
+    name = "predict_model" if parameters else "predict"
+    return {
+        "tags": ["predict"],
+        "summary": summary,
+        "operationId": name,
+        "parameters": [*parameters, *_header_parameters()],
+        "requestBody": {"required": True, "content": _request_content(example)},
+        "responses": {"200": _success(), **_failures()},
+    }
+
+
+def _header_parameters() -> list[Schema]:
+    return [
+        {
+            "name": "x-request-id",
+            "in": "header",
+            "description": "Echoed in the answer and in the log; made up when absent",
+            "schema": {"type": "string", "maxLength": 128},
+        },
+        {
+            "name": "x-request-timeout-ms",
+            "in": "header",
+            "description": "Milliseconds after which the answer is of no use",
+            "schema": {"type": "number", "exclusiveMinimum": 0},
+        },
+    ]
+
+
+def _request_content(example: Schema) -> Schema:
+    return {
+        JSON: {"schema": {"oneOf": [_row_wise(), _columnar()]}, "example": example},
+        PROTOBUF: {
+            "schema": {"type": "string", "format": "binary"},
+            "example": "a serialized predictor.PredictionRequest (predictor.proto)",
+        },
+    }
+
+
+def _row_wise() -> Schema:
+    bags = {"type": "array", "items": _IDS, "description": "one list of ids per row"}
+    return _request_schema(
+        "Row-wise: one list per row",
+        {
+            "float_features": {"type": "array", "items": _NUMBERS},
+            "id_list_features": {"type": "object", "additionalProperties": bags},
+        },
+    )
+
+
+def _columnar() -> Schema:
+    bag = {"type": "object", "properties": {"lengths": _IDS, "values": _IDS}}
+    schema = _request_schema(
+        "Columnar: flat arrays, quicker to parse",
+        {
+            "rows": {"type": "integer", "minimum": 0},
+            "float_features": _NUMBERS,
+            "id_list_features": {"type": "object", "additionalProperties": bag},
+        },
+    )
+    return {**schema, "required": ["rows"]}
+
+
+def _request_schema(title: str, properties: Schema) -> Schema:
+    common = {
+        "id": {"type": "string"},
+        "timeout_ms": {"type": "number", "exclusiveMinimum": 0},
+        "outputs": {"type": "array", "items": {"type": "string"}},
+    }
+    return {"type": "object", "title": title, "properties": {**properties, **common}}
+
+
+def _success() -> Schema:
+    scores = {
+        "type": "object",
+        "properties": {
+            "model": {"type": "string"},
+            "version": {"type": "string"},
+            "predictions": {"type": "object", "additionalProperties": _NUMBERS},
+        },
+    }
+    return {
+        "description": "Scores, one per row and output, in the media type of the request",
+        "content": {
+            JSON: {"schema": scores},
+            PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+
+
+def _failures() -> Schema:
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {"description": description, "content": content}
+        for status, description in _ERRORS.items()
+    }
+
+
+def _example(spec: ModelSpec) -> Schema:
+    """One row: a half for every dense feature, id 1 for every id feature."""
+    example: Schema = {}
+    dense = spec.input("float_features")
+    if dense is not None:
+        example["float_features"] = [[0.5] * int(dense.shape[-1])]
+    ids = spec.input("id_list_features.lengths")
+    if ids is not None:
+        example["id_list_features"] = {label: [[1]] for label in ids.labels}
+    return example

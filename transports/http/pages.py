@@ -1,0 +1,143 @@
+"""Everything over HTTP but predict: probes, metrics, model descriptions, documentation."""
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from scheduler.engine import Engine
+from scheduler.errors import Code, ServingError
+from scheduler.types import ModelSpec, TensorSpec
+from transports.http.head import request_id
+from transports.http.openapi import predict_paths, problem_schema
+from transports.http.problem import (
+    MEDIA_TYPE,
+    Problem,
+    problem_of,
+    status_problem,
+    unexpected_problem,
+)
+
+
+def pages(engine: Engine) -> FastAPI:
+    """Return the app; its documentation pages load nothing from the internet."""
+    app = FastAPIOffline(title="Narsil", version=version("narsil"), redirect_slashes=False)
+    _add_probes(app, engine)
+    _add_models(app, engine)
+    _add_metrics(app, engine)
+    _answer_errors_with_problems(app)
+    _document_predict(app, engine)
+    return app
+
+
+async def unexpected_error(request: Request, error: Exception) -> Response:
+    """Answer a bug of ours; the caller logs ``error``."""
+    del error
+    return _response(request, unexpected_problem())
+
+
+def _add_probes(app: FastAPI, engine: Engine) -> None:
+    @app.get("/livez", tags=["probes"])
+    async def live() -> dict[str, bool]:
+        """Say whether a restart would not help."""
+        return _state("live", engine.live)
+
+    @app.get("/readyz", tags=["probes"])
+    # Load balancers ask the older names, and mean: would a request be answered?
+    @app.get("/healthz", include_in_schema=False)
+    @app.get("/ping", include_in_schema=False)
+    async def ready() -> dict[str, bool]:
+        """Say whether new requests are welcome."""
+        return _state("ready", engine.ready)
+
+    @app.get("/startupz", tags=["probes"])
+    async def started() -> dict[str, bool]:
+        """Say whether every model has been loaded once."""
+        return _state("started", engine.started)
+
+
+def _add_models(app: FastAPI, engine: Engine) -> None:
+    @app.get("/v1/models", tags=["models"])
+    async def models() -> dict[str, Any]:
+        """Describe the models being served."""
+        return {"models": [_describe(spec) for spec in engine.specs()]}
+
+    @app.get("/v1/models/{model}", tags=["models"])
+    async def model(model: str) -> dict[str, Any]:
+        """Describe one model."""
+        return _describe(engine.spec(model))
+
+
+def _add_metrics(app: FastAPI, engine: Engine) -> None:
+    @app.get("/metrics", tags=["probes"], response_class=Response)
+    async def metrics(request: Request) -> Response:
+        """Return every metric in Prometheus' format."""
+        body, media_type = engine.observer.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
+
+
+def _answer_errors_with_problems(app: FastAPI) -> None:
+    @app.exception_handler(ServingError)
+    async def serving(request: Request, error: ServingError) -> Response:
+        return _response(request, problem_of(error))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        detail = f"{request.method} {request.url.path}: {error.detail}"
+        return _response(request, status_problem(error.status_code, detail, error.headers))
+
+    @app.exception_handler(RequestValidationError)
+    async def validation(request: Request, error: RequestValidationError) -> Response:
+        return _response(request, status_problem(400, str(error)))
+
+    app.exception_handler(Exception)(unexpected_error)
+
+
+def _document_predict(app: FastAPI, engine: Engine) -> None:
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        # Not cached: the example follows the models being served, and pages are few.
+        app.openapi_schema = None
+        schema = generate()
+        schema["paths"] = {**predict_paths(engine.specs()), **schema["paths"]}
+        schema.setdefault("components", {}).setdefault("schemas", {})["Problem"] = problem_schema()
+        return schema
+
+    # FastAPI's own way of extending the document.
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _response(request: Request, problem: Problem) -> Response:
+    name = request.headers.get("x-request-id", "").encode("latin-1")
+    headers = {**problem.headers, "content-type": MEDIA_TYPE, "x-request-id": request_id(name)}
+    return Response(problem.body(request.url.path), problem.status, headers)
+
+
+def _state(name: str, holds: bool) -> dict[str, bool]:
+    if not holds:
+        raise ServingError(Code.UNAVAILABLE, f"not {name}", retry_after_s=1.0)
+    return {name: True}
+
+
+def _describe(spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "max_batch_rows": spec.max_batch_rows,
+        "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
+        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
+        "properties": dict(spec.properties),
+    }
+
+
+def _describe_tensor(tensor: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "dtype": str(tensor.dtype),
+        "shape": list(tensor.shape),
+        "labels": list(tensor.labels),
+    }
