@@ -50,9 +50,10 @@ def _serve(argv: Sequence[str]) -> int:
         print("\n".join(config.lines()))
         return 0
     server = config.sections["server"]
-    logging.basicConfig(
-        level=server.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    # Libraries speak up only when something is wrong; the level set is for our own packages.
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for package in ("app", "backends", "scheduler", "transports"):
+        logging.getLogger(package).setLevel(server.log_level.upper())
     parts = Parts(
         server=server,
         scheduler=config.sections["scheduler"],

@@ -26,7 +26,7 @@ class ServerOptions:
 
     backend: str = field(default="torch_dlrm", metadata={"help": "backend plug-in"})
     transports: tuple[str, ...] = field(
-        default=("http", "grpc", "http3"), metadata={"help": "transport plug-ins to start"}
+        default=("http", "grpc", "http3", "admin"), metadata={"help": "transport plug-ins to start"}
     )
     drain_delay_s: float = field(
         default=5.0,

@@ -16,7 +16,7 @@ from scheduler.backend import Backend
 from scheduler.errors import Code, ServingError
 from scheduler.execute import Outcome, check
 from scheduler.lane import Lane, run_in_thread
-from scheduler.observer import Observer
+from scheduler.observer import DropReason, Observer
 from scheduler.queue import Limits, RequestQueue, Waiting
 from scheduler.replies import Replies
 from scheduler.types import Batch, InferRequest, InferResponse, ModelSpec, Timing
@@ -143,7 +143,8 @@ class Scheduler:
             now = self._loop.time()
             taken = self._queue.take(now)
             for waiting in taken.expired:
-                self._drop_expired(waiting)
+                self._replies.give(waiting, _too_late(waiting))
+                self._dropped("deadline")
             if taken.wake_s is not None and self._wake is None:
                 self._wake = self._loop.call_at(taken.wake_s, self._wake_up)
             if not taken.batch:
@@ -194,21 +195,21 @@ class Scheduler:
         return InferResponse(self.spec.name, self.spec.version, outputs, Timing(0.0, 0.0, 0))
 
     def _expire(self, waiting: Waiting) -> None:
-        if self._queue.remove(waiting):
-            self._drop_expired(waiting)
-        else:  # it runs: the answer would come too late
-            self._replies.give(waiting, _too_late(waiting))
-
-    def _drop_expired(self, waiting: Waiting) -> None:
-        self._observer.dropped(self.spec.name, "deadline")
+        never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
         self._replies.give(waiting, _too_late(waiting))
+        if never_ran:
+            self._dropped("deadline")
 
     def _abandon(self, waiting: Waiting, answer: asyncio.Future[InferResponse]) -> None:
         if self._queue.remove(waiting):
-            self._observer.dropped(self.spec.name, "cancelled")
+            self._dropped("cancelled")
         self._replies.abandon(waiting)
         if not answer.cancelled():
             answer.exception()  # an error that crossed the cancel is seen, not logged as lost
+
+    def _dropped(self, reason: DropReason) -> None:
+        self._observer.dropped(self.spec.name, reason)
+        self._observer.queued(self.spec.name, self._queue.rows)
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""

@@ -87,7 +87,7 @@ def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, 
 
 def _check_device(device: torch.device, derived: Derived) -> None:
     """Refuse another device than the exported one: tracing wrote it into the graph."""
-    exported = torch.device(derived.device or "cpu")
+    exported = torch.device(derived.device) if derived.device else device
     if (exported.type, exported.index or 0) != (device.type, device.index or 0):
         raise LoadError(
             f"--device {device}: the model file was exported for {exported} and runs only there; "

@@ -9,14 +9,8 @@ from backends.fake import FakeBackend
 from scheduler.backend import Backend
 from scheduler.types import InferRequest
 from tests.fixtures.requests import as_json, as_protobuf
-from tests.fixtures.serving import Served, serving
+from tests.fixtures.serving import AlreadyLoaded, Served, serving
 from tests.fixtures.wires import WIRES, Wire, connect
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the session's development certificate lives."""
-    return tmp_path_factory.mktemp("certificates")
 
 
 @pytest.fixture
@@ -39,7 +33,7 @@ async def served(
     """Each backend behind every transport."""
     backend: Backend = fake
     if request.param == "torch_dlrm":
-        backend = request.getfixturevalue("loaded_small")
+        backend = AlreadyLoaded(request.getfixturevalue("small_backend"))
     async with serving(backend, certificates) as running:
         yield running
 

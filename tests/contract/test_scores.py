@@ -2,23 +2,19 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
-from scheduler.types import Batch, InferRequest
+from scheduler.types import Array, Batch, InferRequest
 from tests.contract.conftest import encode
 from tests.fixtures.requests import random_request
+from tests.fixtures.scores import assert_same_scores
 from tests.fixtures.serving import Served
 from tests.fixtures.wires import WIRES, Wire, connect
 
-# MKL sums in another order for another batch size; everything else is exact.
-TOLERANCE = 1e-6
 
-
-def alone(
-    served: Served, request: InferRequest
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return np.asarray(served.backend.run(Batch((request,)))["default"], np.float32)
+def alone(served: Served, request: InferRequest) -> Array:
+    """Return the scores of ``request`` run directly, with no neighbours."""
+    return served.backend.run(Batch((request,)))["default"]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
@@ -28,9 +24,7 @@ async def test_a_request_gets_the_scores_of_the_backend_run_directly(
     request = random_request(served.engine.spec(""), rows, seed=rows)
     answer = await wire.send(encode(wire, request, served))
     assert not answer.codes, answer.detail
-    np.testing.assert_allclose(
-        answer.scores["default"], alone(served, request), rtol=0, atol=TOLERANCE
-    )
+    assert_same_scores(answer.scores["default"], alone(served, request))
 
 
 async def test_zero_rows_get_an_empty_answer(served: Served, wire: Wire) -> None:
@@ -47,9 +41,7 @@ async def test_requests_of_all_wires_at_once_each_get_their_own_scores(served: S
         request = random_request(spec, rows=1 + number % 5, seed=number)
         answer = await wire.send(encode(wire, request, served))
         assert not answer.codes, answer.detail
-        np.testing.assert_allclose(
-            answer.scores["default"], alone(served, request), rtol=0, atol=TOLERANCE
-        )
+        assert_same_scores(answer.scores["default"], alone(served, request))
 
     async def client(name: str, number: int) -> None:
         async with connect(name, served) as wire:

@@ -74,9 +74,12 @@ def _sparse(
         return
     origin = f"num_features {features} x batch_size {rows}"
     lengths = _integers(f"{field}.lengths", message.lengths, features * rows, origin)
+    if lengths.min(initial=0) < 0:  # their sum, which sizes the values, would mean nothing
+        entry = int(lengths.argmin())
+        raise invalid(
+            f"{field}.lengths: entry {entry} has length {lengths[entry]}; lengths are at least 0"
+        )
     total = _exact_sum(lengths)
-    if total * 4 != len(values) and total * 8 != len(values) and lengths.min() < 0:
-        raise invalid(f"{field}.lengths has a negative length, {lengths.min()}")
     yield f"{field}.lengths", lengths.reshape(features, rows)
     yield f"{field}.values", _integers(f"{field}.values", values, total, "the sum of lengths")
     if weights:

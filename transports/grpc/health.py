@@ -39,10 +39,14 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def close(self) -> None:
-        """Say NOT_SERVING and end every watch, which would otherwise hold up the stop."""
-        self._closing = True
-        self._changed()
-        self._unwatch()
+        """Say NOT_SERVING and end every watch, which would otherwise hold up the stop.
+
+        May be called again.
+        """
+        if not self._closing:
+            self._closing = True
+            self._changed()
+            self._unwatch()
 
     async def check(self, request: Any, context: Any) -> Any:
         """Return the status of one service; NOT_FOUND if there is none of that name."""

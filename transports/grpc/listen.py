@@ -33,7 +33,7 @@ async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
     return f"{authority}:{bound}"
 
 
-def _probe(family: int, address: tuple[str | int, ...]) -> None:
+def _probe(family: int, address: tuple[object, ...]) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connections are in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

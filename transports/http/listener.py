@@ -4,63 +4,44 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass
-from email.utils import formatdate
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from transports.http.protocol import HttpProtocol
+from transports.http.standing import StandingHeaders
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
     """Bound connections: idle ones, ones that send no request, ones not yet accepted."""
 
-    keep_alive_s: int
-    head_timeout_s: float
-    backlog: int
+    keep_alive_s: int = 75
+    head_timeout_s: float = 30.0
+    backlog: int = 2048
 
 
 class TcpListener:
-    """uvicorn's protocol without its server, which takes signals and polls ten times a second.
-
-    ``headers`` go on every answer.
-    """
+    """uvicorn's protocol without its server, which takes signals and polls ten times a second."""
 
     def __init__(
-        self, app: ASGIApp, options: ListenerOptions, headers: Sequence[tuple[str, str]] = ()
+        self, app: ASGIApp, options: ListenerOptions, headers: StandingHeaders | None = None
     ) -> None:
         self._options = options
-        self._config = Config(
-            app,
-            http=HttpProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=options.keep_alive_s,
-            headers=[("server", "narsil"), *headers],
-            # Given, so that uvicorn reads no environment.
-            workers=1,
-            forwarded_allow_ips="",
-        )
+        self._headers = headers or StandingHeaders()
+        self._config = _config(app, options)
         self._state = ServerState()
         self._all_closed = asyncio.Event()
-        self._clock: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serve on ``bound``, which is the listener's from here on."""
         self._config.load()
-        self._tick()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
+        self._headers.start()
+        self._state.default_headers = self._headers.current
+        self._server = await asyncio.get_running_loop().create_server(
             self._protocol, sock=bound, ssl=tls, backlog=self._options.backlog
         )
 
@@ -79,8 +60,7 @@ class TcpListener:
         await self._wait_closed()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks)
-        if self._clock is not None:
-            self._clock.cancel()
+        self._headers.stop()
 
     def _connections(self) -> list[HttpProtocol]:
         return [c for c in self._state.connections if isinstance(c, HttpProtocol)]
@@ -99,8 +79,20 @@ class TcpListener:
         if not self._state.connections:
             self._all_closed.set()
 
-    def _tick(self) -> None:
-        """Refresh the Date header once a second."""
-        date = (b"date", formatdate(usegmt=True).encode())
-        self._state.default_headers = [date, *self._config.encoded_headers]
-        self._clock = asyncio.get_running_loop().call_later(1.0, self._tick)
+
+def _config(app: ASGIApp, options: ListenerOptions) -> Config:
+    return Config(
+        app,
+        http=HttpProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=options.keep_alive_s,
+        # Given, so that uvicorn reads no environment.
+        workers=1,
+        forwarded_allow_ips="",
+    )

@@ -13,6 +13,7 @@ from backends.torch_dlrm.manifest import GOLDEN_FILE
 from scheduler.types import Array, InferRequest
 
 ROWS = 128
+OUTPUT = "default"
 LENGTHS, VALUES = f"{IDS}.lengths", f"{IDS}.values"
 # Empty, one-hot and multi-hot bags, about one id a bag in the middle.
 _BAG_LENGTHS = (0, 1, 1, 1, 2, 5)

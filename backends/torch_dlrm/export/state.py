@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
+        # On bytes that are no zip, the old format's unpickler raises whatever it stumbles over.
+        if path.is_file() and not zipfile.is_zipfile(path):
+            raise ValueError("it is neither .safetensors nor written by torch.save")
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
         raise ExportError(f"cannot read weights from {path}: {error}") from error

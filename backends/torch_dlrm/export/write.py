@@ -13,13 +13,14 @@ import torch
 
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.golden import (
+    OUTPUT,
     ROWS,
     Golden,
     example_request,
     golden_inputs,
     write_golden,
 )
-from backends.torch_dlrm.export.model import OUTPUT, build, package, scores, seed_weights, tensors
+from backends.torch_dlrm.export.model import build, package, scores, seed_weights, tensors
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.state import read_state, shape_of
 from backends.torch_dlrm.manifest import (

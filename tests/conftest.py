@@ -1,0 +1,15 @@
+"""Fixtures that every suite may use."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.artifacts import golden, small_artifact, small_backend
+
+__all__ = ["certificates", "golden", "small_artifact", "small_backend"]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's development certificate lives."""
+    return tmp_path_factory.mktemp("certificates")

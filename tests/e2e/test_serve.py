@@ -1,0 +1,173 @@
+"""The command as a user runs it: a process, real ports, real signals."""
+
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from backends.fake import FakeBackend
+from backends.torch_dlrm.backend import TorchDlrmBackend
+from scheduler.engine import Engine
+from scheduler.observer import Observer
+from scheduler.scheduler import SchedulerOptions
+from scheduler.types import Batch, InferRequest, ModelSpec
+from tests.e2e.process import NARSIL, narsil_serve
+from tests.fixtures.requests import as_json, as_protobuf, random_request
+from tests.fixtures.scores import assert_same_scores
+from tests.fixtures.serving import Recorder, Served
+from tests.fixtures.wires import WIRES, Answer, Wire, connect
+
+
+def served_by(urls: dict[str, str], folder: Path) -> Served:
+    """Return what ``connect`` needs to reach another process."""
+    engine = Engine(SchedulerOptions(), Observer())
+    certificate = folder / ".narsil/tls/certificate.pem"
+    return Served(engine, FakeBackend(FakeBackend.Options()), Recorder(), urls, certificate)
+
+
+async def load(
+    wire: Wire, spec: ModelSpec, requests: list[InferRequest], stop: asyncio.Event
+) -> list[tuple[InferRequest, Answer]]:
+    """Send ``requests`` round and round, one after another, until told to stop."""
+    answers: list[tuple[InferRequest, Answer]] = []
+    while not stop.is_set():
+        request = requests[len(answers) % len(requests)]
+        body = as_json(request, spec) if wire.json else as_protobuf(request)
+        answers.append((request, await wire.send(body)))
+    return answers
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again: another process tells us nothing by itself."""
+    while not await holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def is_unready(probe: httpx.AsyncClient) -> bool:
+    return (await probe.get("/readyz")).status_code == 503
+
+
+async def has_waiting(probe: httpx.AsyncClient, rows: int) -> bool:
+    metrics = (await probe.get("/metrics")).text
+    return f'narsil_queue_depth_rows{{model="fake"}} {rows}.0' in metrics
+
+
+async def all_answered(answers: list[Answer], count: int) -> bool:
+    return len(answers) == count
+
+
+async def test_sigterm_under_load_answers_every_request_rightly_and_exits_zero(
+    small_artifact: Path, small_backend: TorchDlrmBackend, tmp_path: Path
+) -> None:
+    spec = small_backend.spec
+    requests = [random_request(spec, rows=1 + seed % 7, seed=seed) for seed in range(40)]
+    arguments = [str(small_artifact), "--server-drain-delay-s=1", "--server-grace-s=10"]
+    with narsil_serve(tmp_path, arguments) as process:
+        served = served_by(process.urls, tmp_path)
+        stop = asyncio.Event()
+        answered: list[Answer] = []
+
+        async def client(name: str) -> list[tuple[InferRequest, Answer]]:
+            async with connect(name, served) as wire:
+                body = as_json(requests[0], spec) if wire.json else as_protobuf(requests[0])
+                answered.append(await wire.send(body))
+                return await load(wire, spec, requests, stop)
+
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(client(name)) for name in (*WIRES, *WIRES)]
+            await until(lambda: all_answered(answered, len(loads)))
+            process.terminate()
+            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+                await until(lambda: is_unready(probe))
+                assert (await probe.get("/livez")).status_code == 200
+            stop.set()
+        code, _ = await asyncio.to_thread(process.wait)
+    answers = [pair for loaded in loads for pair in loaded.result()]
+    assert len(answers) >= len(loads)
+    for request, answer in answers:
+        assert not answer.codes, answer.detail
+        expected = small_backend.run(Batch((request,)))["default"]
+        assert_same_scores(answer.scores["default"], expected)
+    assert code == 0
+
+
+async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_delay(
+    tmp_path: Path,
+) -> None:
+    spec = FakeBackend(FakeBackend.Options()).spec
+    arguments = ["--backend=fake", "--backend-compute-s=0.5", "--server-drain-delay-s=0"]
+    with narsil_serve(tmp_path, arguments) as process:
+        served = served_by(process.urls, tmp_path)
+
+        async def client(name: str) -> list[Answer]:
+            async with connect(name, served) as wire:
+                request = random_request(spec, 2, seed=1)
+                body = as_json(request, spec) if wire.json else as_protobuf(request)
+                return list(await asyncio.gather(*(wire.send(body) for _ in range(5))))
+
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(client(name)) for name in WIRES]
+            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+                # 25 requests of 2 rows: 2 run, the rest wait.
+                await until(lambda: has_waiting(probe, rows=48))
+            process.terminate()
+        code, log = await asyncio.to_thread(process.wait)
+    for answers in clients:
+        for answer in answers.result():
+            assert not answer.codes, answer.detail
+    assert code == 0, log
+
+
+def test_every_line_of_the_banner_works_when_pasted(small_artifact: Path, tmp_path: Path) -> None:
+    with narsil_serve(tmp_path, [str(small_artifact)]) as process:
+        lines = [line for line in process.banner.splitlines() if "predict" in line]
+        assert len(lines) == 3
+        for line in lines:
+            done = subprocess.run(
+                shlex.split(line), cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert "default" in done.stdout
+            assert "error" not in done.stdout
+
+
+def test_a_taken_port_ends_the_command_and_is_named(tmp_path: Path) -> None:
+    with narsil_serve(tmp_path, ["--backend=fake"]) as process:
+        port = process.urls["http"].rsplit(":", 1)[1]
+        done = subprocess.run(
+            [NARSIL, "serve", "--backend=fake", f"--http-port={port}"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert port in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["serve", "nowhere"], 1, "nowhere"),
+        (["serve", "--http-prot=1"], 2, "--http-prot"),
+        (["serve", "--http-port=high"], 2, "high"),
+        (["serve", "--backend=nope"], 2, "nope"),
+        (["nope"], 2, "nope"),
+        (["predict", "nowhere.json"], 1, "nowhere.json"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_one_plain_sentence(
+    tmp_path: Path, arguments: list[str], code: int, named: str
+) -> None:
+    free = ["--http-port=0", "--grpc-port=0", "--http3-port=0", "--admin-port=0"]
+    extra = [flag for flag in free if arguments[0] == "serve" and "--http-po" not in arguments[-1]]
+    done = subprocess.run(
+        [NARSIL, *arguments, *extra], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr

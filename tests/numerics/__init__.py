@@ -1,0 +1,1 @@
+"""Scores: batched, alone, golden, and what must not go unnoticed."""

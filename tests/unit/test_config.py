@@ -1,0 +1,106 @@
+"""Configuration: who wins, what is refused, and what the server can say about it."""
+
+from pathlib import Path
+
+import pytest
+
+from app import flags
+from app.config import ConfigError
+from app.plugins import PluginError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "narsil.toml"
+    path.write_text("[http]\nport = 7001\n[scheduler]\nmax_queue_rows = 7\n[server]\ngrace_s = 3\n")
+    return path
+
+
+def port(*argv: str) -> tuple[int, str]:
+    config, _ = flags.resolve(argv)
+    return config.sections["http"].port, config.origins["http.port"]
+
+
+def test_a_flag_wins_over_environment_over_file_over_default(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert port() == (8000, "default")
+    assert port("--config", str(file)) == (7001, f"file {file}")
+    monkeypatch.setenv("NARSIL_HTTP__PORT", "7002")
+    assert port("--config", str(file)) == (7002, "environment NARSIL_HTTP__PORT")
+    assert port("--config", str(file), "--http-port", "7003") == (7003, "flag --http-port")
+
+
+def test_values_take_the_type_of_their_field(file: Path) -> None:
+    argv = ["--config", str(file), "--transports", "http,grpc", "--scheduler-max-delay-s", "0.5"]
+    config, _ = flags.resolve(argv)
+    assert config.sections["server"].transports == ("http", "grpc")
+    assert config.sections["server"].grace_s == 3.0
+    assert config.sections["scheduler"].max_delay_s == 0.5
+    assert config.sections["scheduler"].max_queue_rows == 7
+    assert set(config.sections) == {"server", "scheduler", "backend", "http", "grpc"}
+
+
+def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() -> None:
+    config, _ = flags.resolve(["--host", "0.0.0.0", "--grpc-host", "127.0.0.2"])
+    assert config.sections["http"].host == "0.0.0.0"
+    assert config.sections["http3"].host == "0.0.0.0"
+    assert config.sections["grpc"].host == "127.0.0.2"
+
+
+def test_the_model_argument_is_the_backends_path() -> None:
+    config, _ = flags.resolve(["some/model", "--http-port", "1234"])
+    assert config.sections["backend"].path == "some/model"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[htpp]\nport = 1\n", ("htpp", "did you mean 'http'")),
+        ("[http]\nprot = 1\n", ("http", "prot", "did you mean 'port'")),
+        ("[http]\nport = 'high'\n", ("http.port", "int", "high")),
+        ("[http]\nport = true\n", ("http.port", "int", "True")),
+        ("port = 1\n", ("port", "outside")),
+        ("[http\n", ("narsil.toml",)),
+        ("[scheduler]\nmax_delay_s = -1\n", ("scheduler", "max_delay_s", "-1")),
+        ("[server]\nlog_level = 'loud'\n", ("log_level", "loud")),
+        ("[server]\ntransports = []\n", ("transports",)),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, named: tuple[str, ...]) -> None:
+    path = tmp_path / "narsil.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        flags.resolve(["--config", str(path)])
+    for word in named:
+        assert word in str(refusal.value)
+
+
+def test_a_section_of_a_transport_that_does_not_run_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "narsil.toml"
+    path.write_text("[http3]\nport = 1\n")
+    config, _ = flags.resolve(["--config", str(path), "--transports", "http"])
+    assert "http3" not in config.sections
+
+
+def test_an_unknown_environment_key_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NARSIL_GRPC__PROT", "1")
+    with pytest.raises(ConfigError, match=r"NARSIL_GRPC__PROT.*did you mean 'port'"):
+        flags.resolve([])
+
+
+def test_an_unknown_plugin_is_refused_and_the_installed_named() -> None:
+    with pytest.raises(PluginError, match="fake, torch_dlrm"):
+        flags.resolve(["--backend", "nope"])
+    with pytest.raises(PluginError, match="grpc"):
+        flags.resolve(["--transports", "carrier-pigeon"])
+
+
+def test_every_value_is_printed_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NARSIL_GRPC__PORT", "5")
+    config, arguments = flags.resolve(["--backend", "fake", "--print-config"])
+    lines = config.lines()
+    assert arguments.print_config
+    assert "grpc.port = 5  # environment NARSIL_GRPC__PORT" in lines
+    assert "server.backend = 'fake'  # flag --server-backend" in lines
+    assert "scheduler.max_delay_s = 0.0  # default" in lines

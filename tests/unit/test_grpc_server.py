@@ -1,0 +1,133 @@
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+import uvloop
+from google.protobuf import descriptor_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from scheduler.errors import Code
+from tests.fixtures.grpc_calls import Client, grpc_serving, scores, status_of
+from tests.fixtures.wire import sample
+from transports.grpc.server import GrpcOptions, GrpcTransport
+
+REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+
+
+def taken_port() -> socket.socket:
+    """Return a socket that listens on a free port of 127.0.0.1."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return listener
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_taken_port_is_an_error_that_names_it(host: str) -> None:
+    async with grpc_serving() as served:
+        with taken_port() as listener:
+            port = listener.getsockname()[1]
+            with pytest.raises(OSError, match=f"{host} port {port}: Address already in use"):
+                await GrpcTransport(GrpcOptions(host=host, port=port)).start(served.serving.engine)
+
+
+async def test_an_address_of_another_machine_is_an_error_that_names_it() -> None:
+    async with grpc_serving() as served:
+        with pytest.raises(OSError, match=r"192\.0\.2\.1 port 50051"):
+            await GrpcTransport(GrpcOptions(host="192.0.2.1")).start(served.serving.engine)
+
+
+async def test_two_servers_do_not_share_a_port() -> None:
+    async with grpc_serving() as served:
+        second = GrpcTransport(GrpcOptions(port=served.client.port))
+        with pytest.raises(OSError, match="already in use"):
+            await second.start(served.serving.engine)
+
+
+async def test_a_transport_that_never_started_can_be_stopped() -> None:
+    await GrpcTransport(GrpcOptions()).stop(grace_s=1.0)
+
+
+async def test_stopping_lets_calls_under_way_finish_and_takes_no_new_ones() -> None:
+    async with grpc_serving() as served:
+        call = served.client.predict()
+        running = await served.serving.gate.began()
+        stopping = asyncio.create_task(served.transport.stop(grace_s=600))
+        await asyncio.sleep(0)
+        error = await status_of(served.client.predict())
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert not stopping.done()
+        running.finish()
+        assert len(scores(await call)) == 2
+        await stopping
+
+
+async def test_calls_still_under_way_after_the_grace_are_ended_with_a_status() -> None:
+    async with grpc_serving() as served:
+        call = served.client.predict()
+        await served.serving.gate.began()
+        await served.transport.stop(grace_s=0.01)
+        assert (await status_of(call)).code() is grpc.StatusCode.UNAVAILABLE
+        assert (await served.observed.answer()).code is Code.CANCELLED
+        assert len(served.observed.answers) == 1
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_the_server_works_on_either_event_loop(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def many_calls_at_once() -> None:
+        async with grpc_serving() as served:
+            served.serving.gate.open()
+            answers = await asyncio.gather(*(served.client.predict() for _ in range(32)))
+            assert len({tuple(scores(answer)) for answer in answers}) == 1
+            assert (await status_of(served.client.predict_bytes(b"\xff"))).details()
+
+    run(many_calls_at_once())
+
+
+async def reflect(client: Client, service: str, **question: str) -> Any:
+    call = client.channel.stream_stream(
+        f"/{service}/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )(iter([reflection_pb2.ServerReflectionRequest(**question)]))
+    return await call.read()
+
+
+@pytest.mark.parametrize("service", REFLECTION)
+async def test_reflection_lists_and_describes_the_services(service: str) -> None:
+    async with grpc_serving() as served:
+        listed = await reflect(served.client, service, list_services="")
+        assert {entry.name for entry in listed.list_services_response.service} == {
+            "predictor.Predictor",
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+        described = await reflect(
+            served.client, service, file_containing_symbol="predictor.Predictor"
+        )
+        (file,) = described.file_descriptor_response.file_descriptor_proto
+        description = descriptor_pb2.FileDescriptorProto.FromString(file)
+        assert [method.name for method in description.service[0].method] == ["Predict"]
+
+
+async def test_reflection_can_be_turned_off() -> None:
+    async with grpc_serving(GrpcOptions(port=0, reflection=False)) as served:
+        error = await status_of(reflect(served.client, REFLECTION[0], list_services=""))
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        served.serving.gate.open()
+        assert len(scores(await served.client.predict(sample()))) == 2
+
+
+async def test_an_old_connection_is_told_to_reconnect_and_no_call_fails() -> None:
+    options = GrpcOptions(port=0, max_connection_age_s=0.1)
+    async with grpc_serving(options) as served:
+        served.serving.gate.open()
+        await served.client.predict()
+        # GOAWAY takes the channel out of READY; the next call connects anew.
+        await served.client.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        await served.client.predict()

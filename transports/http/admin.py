@@ -1,0 +1,41 @@
+"""The operators' listener: probes, metrics and model descriptions, apart from the traffic."""
+
+import socket
+from dataclasses import dataclass, field
+
+from scheduler.engine import Engine
+from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.pages import pages
+from transports.http.sockets import bind, port_of, url
+
+LISTENER = ListenerOptions(keep_alive_s=75, head_timeout_s=30.0, backlog=128)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """Say where operators connect; keep it off public networks."""
+
+    host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
+    port: int = field(default=9090, metadata={"help": "TCP port; 0: any free one"})
+
+
+class AdminTransport:
+    """Serve every page and no predictions."""
+
+    Options = AdminOptions
+
+    def __init__(self, options: AdminOptions) -> None:
+        self._options = options
+        self._listener: TcpListener | None = None
+
+    async def start(self, engine: Engine) -> tuple[str, ...]:
+        """Listen; return the URL with the real port. Raises OSError that names a taken port."""
+        bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
+        self._listener = TcpListener(pages(engine), LISTENER)
+        await self._listener.start(bound)
+        return (url("http", self._options.host, port_of(bound)),)
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        if self._listener is not None:
+            await self._listener.stop(grace_s)

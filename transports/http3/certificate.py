@@ -1,0 +1,112 @@
+"""Certificates: the one that is given, or one for development, made once and renewed in time."""
+
+import base64
+import datetime
+import errno
+import fcntl
+import hashlib
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = datetime.timedelta(days=365)
+RENEWED_BEFORE_END = datetime.timedelta(days=30)
+# The clocks of clients differ from ours.
+BACKDATED = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """A certificate and its key, both PEM.
+
+    ``spki_sha256`` is the base64 hash of the public key that Chromium's
+    ``--ignore-certificate-errors-spki-list`` takes.
+    """
+
+    path: Path
+    private_key: Path
+    spki_sha256: str
+    not_after: datetime.datetime
+
+
+def certificate_files(certificate: Path, private_key: Path) -> CertificateFiles:
+    """Return the two files, once they are known to be a pair. Raises OSError."""
+    chain, secret = certificate.read_bytes(), private_key.read_bytes()
+    try:
+        leaf = x509.load_pem_x509_certificate(chain)
+        key = load_pem_private_key(secret, None)
+    except (ValueError, TypeError) as error:
+        message = f"{certificate} and {private_key} are not a PEM pair: {error}"
+        raise OSError(errno.EINVAL, message) from error
+    spki = leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if spki != key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
+        raise OSError(errno.EINVAL, f"{private_key} is not the key of {certificate}")
+    digest = base64.b64encode(hashlib.sha256(spki).digest()).decode("ascii")
+    return CertificateFiles(certificate, private_key, digest, leaf.not_valid_after_utc)
+
+
+def development_certificate(directory: Path, now: datetime.datetime) -> CertificateFiles:
+    """Return a certificate for this machine, self-signed; made when there is none that will last.
+
+    Raises OSError if ``directory`` cannot be written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificate, private_key = directory / "certificate.pem", directory / "private_key.pem"
+    with (directory / "lock").open("w") as lock:
+        # Two servers that start at once must not mix one's key with the other's certificate.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _lasts(certificate, private_key, now):
+            key = ec.generate_private_key(ec.SECP256R1())
+            pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            _write(private_key, pem, 0o600)
+            _write(certificate, _self_signed(key, now).public_bytes(Encoding.PEM), 0o644)
+        return certificate_files(certificate, private_key)
+
+
+def _lasts(certificate: Path, private_key: Path, now: datetime.datetime) -> bool:
+    try:
+        files = certificate_files(certificate, private_key)
+    except OSError:
+        return False
+    return files.not_after - now > RENEWED_BEFORE_END
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    addresses = [ipaddress.ip_address(address) for address in ("127.0.0.1", "::1")]
+    names = [x509.DNSName("localhost"), *map(x509.IPAddress, addresses)]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace ``path``; at no time can a wider circle than ``mode`` read it."""
+    draft = path.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)

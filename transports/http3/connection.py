@@ -1,0 +1,114 @@
+"""One QUIC connection: its requests, each an owned task that runs the ASGI app."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aioquic.h3.connection import ErrorCode
+from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, QuicEvent
+from starlette.types import ASGIApp
+
+from transports.http3.bridge import Address, Exchange, MalformedRequest, scope_of
+from transports.http3.quic import QuicProtocol
+from transports.http3.request import Request
+from transports.http3.session import RequestAborted, Session
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Host:
+    """What all connections of a server share; ``connections`` and ``tasks`` are those alive.
+
+    ``progress`` is set whenever something may have ended or been acknowledged.
+    """
+
+    app: ASGIApp
+    address: Address
+    standing_headers: Sequence[tuple[bytes, bytes]]
+    connections: set["Connection"] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Connection(QuicProtocol):
+    """Runs one task per request."""
+
+    def __init__(self, host: Host, quic: QuicConnection) -> None:
+        super().__init__(quic)
+        self._host = host
+        self._session: Session | None = None
+        self._requests: dict[int, Request] = {}
+        host.connections.add(self)
+
+    @property
+    def idle(self) -> bool:
+        """No request is under way, and every answer has reached the client."""
+        return not self._requests and (self._session is None or self._session.delivered)
+
+    def transmit_now(self) -> None:
+        """Send what is due; something may have been acknowledged before."""
+        super().transmit_now()
+        self._host.progress.set()
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        """Follow the connection's life, and turn HTTP/3 events into requests."""
+        if isinstance(event, ProtocolNegotiated):
+            self._session = Session(self._quic)
+        elif isinstance(event, ConnectionTerminated):
+            self._host.connections.discard(self)
+            self._host.progress.set()
+            self.drop_requests()
+        elif self._session is not None:
+            for http_event in self._session.handle_event(event):
+                self._http_event_received(self._session, http_event)
+
+    def go_away(self) -> None:
+        """Take no new requests."""
+        if self._session is not None:
+            self._session.go_away()
+            self.transmit()
+
+    def drop_requests(self) -> None:
+        """Tell every request under way that its client is gone."""
+        for request in self._requests.values():
+            request.disconnect()
+
+    def _http_event_received(self, session: Session, event: H3Event) -> None:
+        if isinstance(event, HeadersReceived) and event.stream_id not in self._requests:
+            self._begin(session, event)
+            return
+        # A later HEADERS frame is a trailer, of which only its end matters here.
+        if isinstance(event, HeadersReceived | DataReceived):
+            data = event.data if isinstance(event, DataReceived) else b""
+            if event.stream_id in self._requests:
+                self._requests[event.stream_id].receive_body(data, event.stream_ended)
+        elif isinstance(event, RequestAborted) and event.stream_id in self._requests:
+            self._requests[event.stream_id].disconnect()
+
+    def _begin(self, session: Session, event: HeadersReceived) -> None:
+        stream_id = event.stream_id
+        peer = self._quic.get_peer_address()
+        try:
+            scope = scope_of(event.headers, peer and peer[:2], self._host.address)
+        except MalformedRequest as error:
+            logger.info("malformed HTTP/3 request: %s", error)
+            session.abort(stream_id, ErrorCode.H3_MESSAGE_ERROR)
+            return
+        exchange = Exchange(scope, self._host.standing_headers)
+        exchange.receive_body(b"", event.stream_ended)
+        request = Request(session, stream_id, exchange, self.transmit)
+        self._requests[stream_id] = request
+        task = self._loop.create_task(request.run(self._host.app))
+        self._host.tasks.add(task)
+        task.add_done_callback(self._host.tasks.discard)
+        task.add_done_callback(lambda done: self._ended(stream_id, done))
+
+    def _ended(self, stream_id: int, task: asyncio.Task[None]) -> None:
+        del self._requests[stream_id]
+        self._host.progress.set()
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("HTTP/3 request failed", exc_info=task.exception())

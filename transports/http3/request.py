@@ -1,0 +1,69 @@
+"""The async shell of one HTTP/3 request: an Exchange, its stream, and the task between them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from aioquic.h3.connection import ErrorCode
+from starlette.types import ASGIApp, Message
+
+from transports.http3.bridge import Exchange
+from transports.http3.session import Session
+
+logger = logging.getLogger(__name__)
+
+
+class Request:
+    """Runs the app on one stream; ``transmit`` asks the connection to send what was written."""
+
+    def __init__(
+        self, session: Session, stream_id: int, exchange: Exchange, transmit: Callable[[], None]
+    ) -> None:
+        self._session = session
+        self._stream_id = stream_id
+        self._exchange = exchange
+        self._transmit = transmit
+        self._news = asyncio.Event()
+
+    def receive_body(self, data: bytes, ended: bool) -> None:
+        """Pass body bytes on to the app."""
+        self._exchange.receive_body(data, ended)
+        self._news.set()
+
+    def disconnect(self) -> None:
+        """Tell the app that the client is gone."""
+        self._exchange.disconnect()
+        self._news.set()
+
+    async def run(self, app: ASGIApp) -> None:
+        """Let ``app`` answer; whatever it does, the stream is finished afterwards."""
+        try:
+            await app(self._exchange.scope, self._receive, self._send)
+        finally:
+            self._finish()
+
+    async def _receive(self) -> Message:
+        while (message := self._exchange.next_message()) is None:
+            self._news.clear()
+            await self._news.wait()
+        return message
+
+    async def _send(self, message: Message) -> None:
+        frames = self._exchange.send(message)
+        if frames is None:
+            return
+        if frames.headers is not None:
+            self._session.send_headers(self._stream_id, frames.headers)
+        if frames.data or frames.end:
+            self._session.send_data(self._stream_id, frames.data, frames.end)
+        self._transmit()
+
+    def _finish(self) -> None:
+        if self._exchange.answered:
+            # RFC 9114 4.1: a complete answer may precede the end of its request.
+            self._session.stop_reading(self._stream_id)
+        elif self._exchange.disconnected:
+            self._session.abort(self._stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+        else:
+            self._session.abort(self._stream_id, ErrorCode.H3_INTERNAL_ERROR)
+        self._transmit()

@@ -1,0 +1,149 @@
+"""The HTTP/3 transport: QUIC on a UDP port, and HTTPS on the TCP port of the same number."""
+
+import asyncio
+import datetime
+import errno
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aioquic.quic.configuration import QuicConfiguration
+
+from scheduler.engine import Engine
+from transports.http.app import HttpApp
+from transports.http.body import BodyLimits
+from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.sockets import bind, port_of, url
+from transports.http.standing import StandingHeaders
+from transports.http3.certificate import (
+    CertificateFiles,
+    certificate_files,
+    development_certificate,
+)
+from transports.http3.connection import Host
+from transports.http3.endpoint import QuicEndpoint
+
+# aioquic starts with windows of 1 MiB and doubles one when half of it is used. From here a
+# 64 MiB body waits for no window, whatever the round trip.
+STREAM_WINDOW_BYTES = 16 * 1024 * 1024
+CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+# With port 0: how often the free UDP port found may turn out to be taken on TCP.
+PORT_ATTEMPTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Http3Options:
+    """Serve HTTP/3, and HTTPS beside it."""
+
+    host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
+    port: int = field(default=8443, metadata={"help": "UDP port, and TCP port; 0: any free one"})
+    certificate: str = field(
+        default="", metadata={"help": "PEM file; empty: one for development is made"}
+    )
+    private_key: str = field(default="", metadata={"help": "PEM file of the certificate's key"})
+    certificate_dir: str = field(
+        default=".narsil/tls", metadata={"help": "folder of the certificate for development"}
+    )
+    tcp: bool = field(
+        default=True, metadata={"help": "serve HTTPS too, which tells browsers of HTTP/3"}
+    )
+    max_request_bytes: int = field(
+        default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
+    )
+    body_timeout_s: float = field(
+        default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
+    )
+    idle_timeout_s: float = field(
+        default=60.0, metadata={"help": "seconds a silent QUIC connection is kept"}
+    )
+    max_connections: int = field(default=1024, metadata={"help": "QUIC connections at once"})
+
+    def __post_init__(self) -> None:
+        """Refuse half a pair. Raises ValueError."""
+        if bool(self.certificate) != bool(self.private_key):
+            raise ValueError("certificate and private_key must be given together")
+
+
+class Http3Transport:
+    """Serve ``HttpApp`` over aioquic. ``certificate`` is the one in use once started."""
+
+    Options = Http3Options
+
+    def __init__(self, options: Http3Options) -> None:
+        self.certificate: CertificateFiles | None = None
+        self._options = options
+        self._endpoint: QuicEndpoint | None = None
+        self._listener: TcpListener | None = None
+        self._headers = StandingHeaders()
+
+    async def start(self, engine: Engine) -> tuple[str, ...]:
+        """Listen; return the URL, the same for QUIC and TCP.
+
+        Raises OSError for a taken port or an unusable certificate.
+        """
+        options = self._options
+        self.certificate = self._certificate()
+        udp, tcp = _bind_pair(options)
+        port = port_of(udp)
+        app = HttpApp(engine, BodyLimits(options.max_request_bytes, options.body_timeout_s))
+        self._headers.start()
+        self._endpoint = QuicEndpoint(
+            Host(app, (options.host, port), self._headers.current),
+            _quic_configuration(options, self.certificate),
+            options.max_connections,
+        )
+        self._endpoint.start(udp)
+        if tcp is not None:
+            await self._start_tcp(app, tcp, self.certificate)
+        return (url("https", options.host, port),)
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        servers = [server for server in (self._endpoint, self._listener) if server is not None]
+        await asyncio.gather(*(server.stop(grace_s) for server in servers))
+        self._headers.stop()
+
+    async def _start_tcp(
+        self, app: HttpApp, bound: socket.socket, certificate: CertificateFiles
+    ) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.path, certificate.private_key)
+        context.set_alpn_protocols(["http/1.1"])
+        alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % port_of(bound))
+        self._listener = TcpListener(app, ListenerOptions(), StandingHeaders([alternative]))
+        await self._listener.start(bound, context)
+
+    def _certificate(self) -> CertificateFiles:
+        options = self._options
+        if options.certificate:
+            return certificate_files(Path(options.certificate), Path(options.private_key))
+        now = datetime.datetime.now(datetime.UTC)
+        return development_certificate(Path(options.certificate_dir), now)
+
+
+def _quic_configuration(options: Http3Options, files: CertificateFiles) -> QuicConfiguration:
+    configuration = QuicConfiguration(
+        alpn_protocols=["h3"],
+        idle_timeout=options.idle_timeout_s,
+        is_client=False,
+        max_data=CONNECTION_WINDOW_BYTES,
+        max_stream_data=STREAM_WINDOW_BYTES,
+    )
+    configuration.load_cert_chain(files.path, files.private_key)
+    return configuration
+
+
+def _bind_pair(options: Http3Options) -> tuple[socket.socket, socket.socket | None]:
+    """Return a UDP socket and, if wanted, a TCP socket of the same number. Raises OSError."""
+    for _ in range(1 if options.port else PORT_ATTEMPTS):
+        udp = bind(options.host, options.port, socket.SOCK_DGRAM)
+        if not options.tcp:
+            return udp, None
+        try:
+            return udp, bind(options.host, port_of(udp), socket.SOCK_STREAM)
+        except OSError as error:
+            udp.close()
+            if options.port or error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"no port is free for both UDP and TCP on {options.host}")

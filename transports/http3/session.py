@@ -1,0 +1,138 @@
+"""aioquic's HTTP/3 with the bounds and the stream errors it leaves to its caller.
+
+The one module that reaches into the library's HTTP/3 layer.
+"""
+
+from dataclasses import dataclass
+
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import (
+    ErrorCode,
+    FrameType,
+    H3Connection,
+    MessageError,
+    ProtocolError,
+    Setting,
+    encode_frame,
+    stream_is_request_response,
+)
+from aioquic.h3.events import H3Event
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import QuicEvent, StopSendingReceived, StreamDataReceived, StreamReset
+
+# A head, a trailer or a SETTINGS frame of any length would be collected until it is complete.
+MAX_FRAME_BYTES = 64 * 1024
+
+
+class _ExcessiveLoadError(ProtocolError):
+    error_code = ErrorCode.H3_EXCESSIVE_LOAD
+
+
+@dataclass
+class RequestAborted(H3Event):
+    """The client takes no answer on this stream, or gets none after what it sent."""
+
+    stream_id: int
+
+
+class Session(H3Connection):
+    """The server's side of one connection.
+
+    A malformed request costs its own stream, not its neighbours' (RFC 9114 4.1.2).
+    """
+
+    def __init__(self, quic: QuicConnection) -> None:
+        super().__init__(quic)
+        # Streams we stopped reading, until the client has stopped sending.
+        self._unread: set[int] = set()
+        self._next_request_id = 0
+        self._rejected_from: int | None = None
+
+    def handle_event(self, event: QuicEvent) -> list[H3Event]:
+        """Return HTTP events, RequestAborted among them; a broken connection is closed."""
+        if isinstance(event, StreamDataReceived) and event.stream_id in self._unread:
+            if event.end_stream:
+                self._unread.discard(event.stream_id)
+            return []
+        if isinstance(event, StreamReset) and event.stream_id in self._unread:
+            self._unread.discard(event.stream_id)
+            return []
+        events = super().handle_event(event)
+        if isinstance(event, StreamReset | StopSendingReceived):
+            return [RequestAborted(event.stream_id)]
+        return events
+
+    def stop_reading(self, stream_id: int, error_code: int = ErrorCode.H3_NO_ERROR) -> None:
+        """Ask the client to send no more of a request, and ignore what still comes."""
+        stream = self._stream.get(stream_id)
+        if stream is None or stream.receiving_ended:
+            return
+        self._unread.add(stream_id)
+        self._quic.stop_stream(stream_id, error_code)
+        super().handle_event(StreamReset(error_code=error_code, stream_id=stream_id))
+
+    def abort(self, stream_id: int, error_code: int) -> None:
+        """Give up a request and its answer."""
+        self._quic.reset_stream(stream_id, error_code)
+        stream = self._stream.get(stream_id)
+        if stream is None:
+            return
+        stream.sending_ended = True
+        if stream.receiving_ended:
+            self._stream.pop(stream_id)
+        else:
+            self.stop_reading(stream_id, error_code)
+
+    def go_away(self) -> None:
+        """Take no requests but those that have begun (RFC 9114 5.2)."""
+        if self._rejected_from is None and self._local_control_stream_id is not None:
+            self._rejected_from = self._next_request_id
+            frame = encode_frame(FrameType.GOAWAY, encode_uint_var(self._rejected_from))
+            self._quic.send_stream_data(self._local_control_stream_id, frame)
+
+    @property
+    def delivered(self) -> bool:
+        """The client has acknowledged every byte of every answer."""
+        # aioquic has no public word for it, and closing earlier would cut answers short.
+        streams = self._quic._streams.values()  # noqa: SLF001
+        return all(
+            stream.sender.is_finished
+            for stream in streams
+            if stream.stream_id is not None and stream_is_request_response(stream.stream_id)
+        )
+
+    def _get_local_settings(self) -> dict[int, int]:
+        # Without blocked streams nothing of a request waits behind another stream's bytes, so
+        # the bound below holds for every frame. CONNECT for WebSocket is not served.
+        settings = super()._get_local_settings()
+        settings[Setting.QPACK_BLOCKED_STREAMS] = 0
+        del settings[Setting.ENABLE_CONNECT_PROTOCOL]
+        return settings
+
+    def _receive_stream_data(self, event: StreamDataReceived) -> list[H3Event]:
+        stream_id = event.stream_id
+        if not stream_is_request_response(stream_id):
+            events = super()._receive_stream_data(event)
+        elif self._rejected_from is not None and stream_id >= self._rejected_from:
+            events = self._reject(event)
+        else:
+            self._next_request_id = max(self._next_request_id, stream_id + 4)
+            events = self._receive_request_data(event)
+        stream = self._stream.get(stream_id)
+        if stream is not None and len(stream.buffer) > MAX_FRAME_BYTES:
+            raise _ExcessiveLoadError(f"a frame exceeds the limit of {MAX_FRAME_BYTES} bytes")
+        return events
+
+    def _receive_request_data(self, event: StreamDataReceived) -> list[H3Event]:
+        try:
+            return super()._receive_stream_data(event)
+        except MessageError:
+            self.abort(event.stream_id, ErrorCode.H3_MESSAGE_ERROR)
+            return [RequestAborted(event.stream_id)]
+
+    def _reject(self, event: StreamDataReceived) -> list[H3Event]:
+        self._quic.reset_stream(event.stream_id, ErrorCode.H3_REQUEST_REJECTED)
+        if not event.end_stream:
+            self._unread.add(event.stream_id)
+            self._quic.stop_stream(event.stream_id, ErrorCode.H3_REQUEST_REJECTED)
+        return []
