@@ -33,20 +33,18 @@ class Process:
 
     def wait(self) -> tuple[int, str]:
         """Return the exit code and the log once the process has ended."""
-        _, log = self.popen.communicate(timeout=60)
-        return self.popen.returncode, log
+        self.popen.communicate(timeout=60)
+        return self.popen.returncode, (self.folder / "log").read_text()
 
 
 @contextmanager
 def narsil_serve(folder: Path, arguments: Sequence[str]) -> Iterator[Process]:
     """Run ``narsil serve`` in ``folder`` until the block ends; it must be ready first."""
-    popen = subprocess.Popen(
-        [NARSIL, "serve", *ANY_PORTS, *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "log").open("w"),
-        text=True,
-    )
+    with (folder / "log").open("w") as log:
+        popen = subprocess.Popen(
+            [NARSIL, "serve", *ANY_PORTS, *arguments],
+            cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
     try:
         yield Process(popen, _read_banner(popen, folder), folder)
     finally:

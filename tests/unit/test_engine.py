@@ -32,7 +32,7 @@ async def refusal_of(engine: Engine, request: InferRequest) -> ServingError:
 async def test_a_model_loads_off_the_loop_and_is_served_once_the_engine_opens() -> None:
     engine, backend = engine_of(), Watched()
     await engine.load(backend)
-    assert backend.load_thread is not threading.current_thread()
+    assert backend.thread is not threading.current_thread()
     assert (engine.started, engine.ready, engine.live) == (False, False, True)
     refusal = await refusal_of(engine, make_request(1))
     assert refusal.code is Code.UNAVAILABLE
@@ -85,8 +85,8 @@ async def test_a_load_that_is_cancelled_ends_without_a_trace() -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await loading
     backend.held.set()
-    assert backend.load_thread is not None
-    backend.load_thread.join()  # an exception on the thread would fail this test
+    assert backend.thread is not None
+    backend.thread.join()  # an exception on the thread would fail this test
     assert engine.specs() == ()
 
 

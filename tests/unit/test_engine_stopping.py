@@ -126,6 +126,7 @@ async def test_closing_twice_closes_the_backend_once() -> None:
 async def test_a_backend_that_cannot_close_does_not_cut_off_another_model() -> None:
     class Unclosable(Watched):
         def close(self) -> None:
+            self.thread = threading.current_thread()
             super().close()
             raise RuntimeError("cannot close")
 
@@ -136,6 +137,9 @@ async def test_a_backend_that_cannot_close_does_not_cut_off_another_model() -> N
     run = await gate.began()
     closing = asyncio.create_task(engine.close(grace_s=60.0))
     await one.until("close")
+    assert one.thread is not None
+    one.thread.join()
+    await settle()  # whatever became of the error has happened
     run.finish()
     await task
     await asyncio.gather(closing, return_exceptions=True)
@@ -146,12 +150,14 @@ def test_a_lane_that_outlives_the_event_loop_ends_quietly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend, told, begun = FakeBackend(FakeOptions()), threading.Event(), threading.Event()
+    lanes: list[threading.Thread] = []
 
     def hold(batch: Batch) -> None:
+        lanes.append(threading.current_thread())
         begun.set()
         told.wait()
 
-    async def close_while_stuck() -> threading.Thread:
+    async def close_while_stuck() -> None:
         backend.before_run = hold
         engine = await engine_over(backend)
         task = asyncio.create_task(engine.infer(make_request(1)))
@@ -159,10 +165,8 @@ def test_a_lane_that_outlives_the_event_loop_ends_quietly(
         await engine.close(grace_s=0.0)
         with pytest.raises(ServingError):
             await task
-        (lane,) = (thread for thread in threading.enumerate() if thread.name == "fake-lane-0")
-        return lane
 
-    lane = asyncio.run(close_while_stuck())
+    asyncio.run(close_while_stuck())
     told.set()
-    lane.join()  # an exception on the thread would fail this test
+    lanes[0].join()  # an exception on the thread would fail this test
     assert "the event loop is closed" in caplog.text

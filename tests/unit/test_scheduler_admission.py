@@ -2,14 +2,16 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.scheduler import SchedulerOptions
-from scheduler.types import InferRequest
+from scheduler.types import Array, InferRequest
 from tests.fixtures.gates import Recorder, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock
 
@@ -92,19 +94,27 @@ async def test_a_refusal_after_some_work_estimates_when_to_retry() -> None:
         await queued
 
 
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("float_features", np.zeros((2, 4), np.float32)),  # against the spec
+        ("id_list_features.lengths", np.full((2, 2), 9)),  # against what the backend checks
+    ],
+)
 @on_manual_clock
-async def test_invariant_3_a_bad_request_is_refused_before_it_is_queued() -> None:
+async def test_invariant_3_a_bad_request_is_refused_before_it_is_queued(
+    name: str, array: Array
+) -> None:
     async with serving() as server:
         busy = await server.occupy()
-        good = await server.asked(make_request(2, 1))
-        bad = make_request(2, 2)
-        bad.inputs["id_list_features.lengths"][:] = 1_000_000
-        refused = await server.asked(bad)
+        good, bad = make_request(2, 1), make_request(2, 2)
+        answered = await server.asked(good)
+        refused = await server.asked(replace(bad, inputs={**bad.inputs, name: array}))
         assert refused.done()
         assert (await refusal_of(refused)).code is Code.INVALID_REQUEST
         server.gate.open()
         busy.finish()
-        await good
+        assert await server.right(answered, good)
         assert server.ran == [["request-99"], ["request-1"]]
 
 

@@ -217,6 +217,21 @@ async def test_a_cancel_that_crosses_the_answer_wins_and_leaves_nothing_behind()
 
 
 @on_manual_clock
+async def test_an_answer_that_crosses_a_cancel_is_dropped_and_the_model_lives_on() -> None:
+    async with serving(options=SchedulerOptions(max_delay_s=1.0)) as server:
+        late = await server.asked(make_request(1, 1, timeout_s=0.5))
+        clock().advance(2.0)
+        other = server.ask(make_request(1, 2))  # finds the deadline missed after the cancel
+        late.cancel()
+        await settle()
+        assert late.cancelled()
+        server.gate.open()
+        await pass_time(1.0)
+        await other
+        assert server.engine.live
+
+
+@on_manual_clock
 async def test_cancelling_a_request_that_has_its_answer_changes_nothing() -> None:
     async with serving() as server:
         server.gate.open()
