@@ -164,6 +164,7 @@ class Schedule(Observer):
 
     def check_now(self) -> None:
         scheduler = self.scheduler
+        assert scheduler._queue.rows <= 24
         if not self.max_delay_s:
             assert not scheduler._idle or not len(scheduler._queue), "a lane idles while work waits"
         for asked in self.all:

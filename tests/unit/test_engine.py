@@ -42,6 +42,7 @@ async def test_a_model_loads_off_the_loop_and_is_served_once_the_engine_opens() 
     await engine.infer(make_request(1))
     await engine.close(grace_s=1.0)
     assert backend.calls == ["load", "check", "close"]
+    assert engine.live  # stopping is no failure
 
 
 @on_manual_clock

@@ -38,6 +38,17 @@ def error_of(outcome: Outcome) -> ServingError:
     return outcome.result
 
 
+def test_the_fake_scores_the_weighted_sum_of_dense_features_and_of_the_ids_of_each_bag() -> None:
+    inputs = {
+        "float_features": np.array([[1, 0, 0], [0, 1, 1]], np.float32),
+        "id_list_features.lengths": np.array([[2, 1], [0, 1]]),
+        "id_list_features.values": np.array([3, 4, 5, 6]),
+    }
+    (outcome,) = execute(FakeBackend(FakeOptions()), Batch((InferRequest("fake", 2, inputs),)))
+    # Row 0: 1 + (3 + 4) and an empty second bag. Row 1: 2 + 3 + 5 and, of weight 2, 6.
+    assert outputs_of(outcome)["default"].tolist() == [8.0, 22.0]
+
+
 def test_each_request_gets_exactly_its_own_rows_of_a_shared_batch() -> None:
     backend, batch = FakeBackend(FakeOptions()), batch_of(3, 1, 7)
     outcomes = execute(backend, batch)

@@ -77,7 +77,7 @@ def _bags(columns: dict[str, list[Any]], rows: int, spec: ModelSpec) -> dict[str
         found = int(np.searchsorted(ends, index, side="right"))
         return f"{bag(found)}, id {index - int(ends[found]) + counts[found]},"
 
-    lengths = np.array(counts, dtype_of(spec, "lengths"))
+    lengths = np.fromiter(counts, dtype_of(spec, "lengths"), len(counts))
     return {
         f"{SPARSE}.lengths": lengths.reshape(len(names), rows),
         f"{SPARSE}.values": integers(flat, spec, "values", entry),

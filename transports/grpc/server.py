@@ -64,7 +64,11 @@ class GrpcTransport:
         return (f"grpc://{address}",)
 
     async def stop(self, grace_s: float) -> None:
-        """Send GOAWAY, let calls under way finish for at most ``grace_s`` seconds, close."""
+        """Send GOAWAY, let calls under way finish for at most ``grace_s`` seconds, close.
+
+        A call that crosses the GOAWAY on the wire ends UNAVAILABLE or, about once in a hundred,
+        CANCELLED: grpcio's own answer, given before a handler sees the call.
+        """
         if self._health is not None:
             self._health.close()
         if self._server is not None:
