@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 # How soon a Python-heavy compute thread gives the loop its turn: at the default 5 ms the loop's
 # p99 triples.
 SWITCH_INTERVAL_S = 1e-4
+GC_THRESHOLD = 50_000
 
 
 class StartError(Exception):
@@ -49,6 +51,7 @@ async def serve(parts: Parts, opened: Callable[[Engine, dict[str, tuple[str, ...
             addresses = await _listen(parts.transports, engine, undo)
             if await _load(engine, parts.backend, stop):
                 observer.serving(engine.specs())
+                _settle_memory()
                 engine.open()
                 opened(engine, addresses)
                 await stop.requested.wait()
@@ -86,6 +89,17 @@ async def _load(engine: Engine, backend: Backend, stop: "_StopSignals") -> bool:
     except LoadError as error:
         raise StartError(str(error)) from error
     return True
+
+
+def _settle_memory() -> None:
+    """Take the garbage collector off the request path.
+
+    What start-up made stays: it need not be scanned again. The default threshold of 700 would
+    collect several times within one JSON request (2,600 lists at 100 rows x 26 ids).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
 
 
 async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:

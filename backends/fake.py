@@ -5,6 +5,7 @@ neighbour shows. ``before_run`` is where tests hold, delay or fail a run.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ class FakeOptions:
 
 
 class FakeBackend:
-    """Score without a model. ``batches`` logs what was run, in order."""
+    """Score without a model. ``batches`` is what was run lately, in order."""
 
     Options = FakeOptions
 
@@ -38,7 +39,7 @@ class FakeBackend:
         self._layout = JaggedLayout(
             "id_list_features", features, np.full(len(features), options.table_rows, np.int64)
         )
-        self.batches: list[Batch] = []
+        self.batches: deque[Batch] = deque(maxlen=10_000)
         self.before_run: Callable[[Batch], None] = lambda batch: time.sleep(options.compute_s)
 
     @property

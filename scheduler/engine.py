@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from scheduler.backend import Backend
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, LoadError, ServingError
+from scheduler.execute import load
 from scheduler.lane import run_in_thread
 from scheduler.observer import Observer
 from scheduler.scheduler import Scheduler, SchedulerOptions
@@ -43,10 +44,21 @@ class Engine:
 
     async def load(self, backend: Backend) -> None:
         """Load ``backend`` off the loop and serve its model. Raises LoadError."""
-        await run_in_thread(backend.load, "load")
+        await run_in_thread(lambda: load(backend), "load")
+        self._check_loaded(backend)
         self._schedulers[backend.spec.name] = Scheduler(
             backend, self._options, self.observer, self._changed
         )
+
+    def _check_loaded(self, backend: Backend) -> None:
+        spec = backend.spec
+        if spec.name in self._schedulers:
+            raise LoadError(f"two models are called {spec.name!r}; rename one")
+        if backend.lanes < 1 or spec.max_batch_rows < 1:
+            raise LoadError(
+                f"model {spec.name!r}: lanes ({backend.lanes}) and max_batch_rows"
+                f" ({spec.max_batch_rows}) must be at least 1"
+            )
 
     def open(self) -> None:
         """Declare start-up complete."""

@@ -6,19 +6,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler.backend import Backend
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """One request's share of a batch: its outputs (views), or the error to answer with."""
 
     result: Mapping[str, Array] | ServingError
     compute_s: float
     batch_rows: int
+
+
+def load(backend: Backend) -> None:
+    """Let the backend load. Raises LoadError and nothing else."""
+    try:
+        backend.load()
+    except LoadError:
+        raise
+    except Exception as error:
+        raise LoadError(f"the model failed to load: {error!r}") from error
+
+
+def close(backend: Backend) -> None:
+    """Let the backend release everything; if it cannot, only the log hears of it."""
+    try:
+        backend.close()
+    except Exception:
+        logger.exception("%s: close failed", backend.spec.name)
 
 
 def check(backend: Backend, request: InferRequest) -> None:
@@ -36,8 +54,7 @@ def execute(backend: Backend, batch: Batch) -> tuple[Outcome, ...]:
     """Run ``batch``; if it fails, run its requests one by one so that only the guilty fail."""
     started_s = time.perf_counter()
     try:
-        outputs = backend.run(batch)
-        _check_outputs(backend.spec, batch, outputs)
+        outputs = _checked(backend.spec, batch, backend.run(batch))
     except Exception as error:
         if len(batch.requests) == 1:
             logger.exception("request %s: backend failed", batch.requests[0].id)
@@ -55,7 +72,8 @@ def execute(backend: Backend, batch: Batch) -> tuple[Outcome, ...]:
     )
 
 
-def _check_outputs(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) -> None:
+def _checked(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs that ``spec`` names. Raises ValueError if one is not as it says."""
     for tensor in spec.outputs:
         array = outputs.get(tensor.name)
         if array is None:
@@ -65,6 +83,7 @@ def _check_outputs(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) 
                 f"output {tensor.name!r}: expected {tensor.dtype} with {batch.rows} rows,"
                 f" got {array.dtype} with shape {array.shape}"
             )
+    return {tensor.name: outputs[tensor.name] for tensor in spec.outputs}
 
 
 def _internal() -> ServingError:

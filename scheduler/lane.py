@@ -50,7 +50,7 @@ class Lane:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it did."""
-        self._thread.join(timeout_s)
+        self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
 
     def _serve(self) -> None:
@@ -76,6 +76,7 @@ def run_in_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def target() -> None:
+        future.set_running_or_notify_cancel()  # from here on a cancelled waiter is just not told
         try:
             result = function()
         except BaseException as error:  # noqa: BLE001  # all of it goes to the awaiting task

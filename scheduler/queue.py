@@ -14,11 +14,15 @@ from scheduler.types import InferRequest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """One admitted request; equal only to itself. Times are on the queue's clock (seconds)."""
+    """One admitted request; equal only to itself. Times are on the queue's clock (seconds).
+
+    ``stamp_s`` is its arrival on a finer clock, for Timing: uvloop's ticks in milliseconds.
+    """
 
     request: InferRequest
     arrived_s: float
     deadline_s: float = math.inf
+    stamp_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,18 @@ class RequestQueue:
         return self._rows
 
     def push(self, waiting: Waiting) -> None:
-        """Admit ``waiting`` or refuse it at once. Raises ServingError with OVERLOADED."""
+        """Admit ``waiting`` or refuse it at once.
+
+        Raises ServingError with OVERLOADED, or PAYLOAD_TOO_LARGE for what can never fit.
+        """
         limits = self._limits
         rows, size_bytes = waiting.request.rows, waiting.request.size_bytes
+        if size_bytes > limits.max_queue_bytes:
+            raise ServingError(
+                Code.PAYLOAD_TOO_LARGE,
+                f"request: {size_bytes} bytes exceed the limit of {limits.max_queue_bytes} bytes"
+                " (max_queue_bytes)",
+            )
         if self._rows + rows > limits.max_queue_rows:
             raise _overloaded("rows", self._rows, rows, limits.max_queue_rows)
         if self._bytes + size_bytes > limits.max_queue_bytes:
@@ -86,9 +99,12 @@ class RequestQueue:
         self._bytes -= waiting.request.size_bytes
         return True
 
-    def take(self, now: float) -> Taken:
-        """Remove and return the next batch, oldest first, and the expired met on the way."""
-        wake_s = self._held_until_s(now)
+    def take(self, now: float, *, at_once: bool = False) -> Taken:
+        """Remove and return the next batch, oldest first, and the expired met on the way.
+
+        ``at_once`` overrides ``max_delay_s``.
+        """
+        wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
             return Taken(wake_s=wake_s)
         batch: list[Waiting] = []

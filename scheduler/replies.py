@@ -36,21 +36,25 @@ class Replies:
         self._none_owed.clear()
         return future
 
-    def give(self, waiting: Waiting, answer: InferResponse | ServingError) -> bool:
-        """Give ``waiting`` its answer; return False if none is owed any more."""
+    def give(self, waiting: Waiting, answer: InferResponse | ServingError) -> None:
+        """Give ``waiting`` its answer, if one is still owed."""
         future = self._close(waiting)
         if future is None or future.done():
-            return False
+            return
         if isinstance(answer, ServingError):
             future.set_exception(answer)
         else:
             future.set_result(answer)
-        return True
 
     def give_all(self, code: Code, detail: str) -> None:
         """Give everybody the same error."""
         for waiting in tuple(self._futures):
             self.give(waiting, ServingError(code, detail))
+
+    def owed(self, waiting: Waiting) -> bool:
+        """Return whether ``waiting`` still wants its answer: its task may be cancelled already."""
+        future = self._futures.get(waiting)
+        return future is not None and not future.done()
 
     def abandon(self, waiting: Waiting) -> None:
         """Owe ``waiting`` nothing: its task was cancelled."""
@@ -60,6 +64,8 @@ class Replies:
 
     async def all_given(self, timeout_s: float) -> bool:
         """Wait until nothing is owed; return False if that takes longer than ``timeout_s``."""
+        if not self._futures:  # wait_for(..., 0) would not even look
+            return True
         try:
             await asyncio.wait_for(self._none_owed.wait(), timeout_s)
         except TimeoutError:

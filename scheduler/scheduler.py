@@ -7,6 +7,7 @@ once and a busy one finds everything that arrived meanwhile.
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from scheduler.backend import Backend
 from scheduler.errors import Code, ServingError
-from scheduler.execute import Outcome, check
+from scheduler.execute import Outcome, check, close
 from scheduler.lane import Lane, run_in_thread
 from scheduler.observer import DropReason, Observer
 from scheduler.queue import Limits, RequestQueue, Waiting
@@ -91,22 +92,28 @@ class Scheduler:
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+        self._refuse_if_down()
         validate(self.spec, request)
         check(self._backend, request)
         if request.rows == 0:
-            return self._answer_to_nothing()
+            return self._answer_to_nothing(request)
         waiting = self._admit(request)
         answer = self._replies.open(waiting)
         self._guard(self._dispatch)
         try:
             return await answer
         except asyncio.CancelledError:
-            self._abandon(waiting, answer)
+            self._abandon(waiting)
             raise
+        finally:
+            del answer  # an error's traceback holds this frame: without the cycle both go at once
 
     async def close(self, grace_s: float) -> None:
         """Refuse new requests, finish the admitted within ``grace_s``, end lanes and backend."""
+        if self._closing:
+            return
         self._closing = True
+        self._guard(self._dispatch)  # max_delay holds nothing back any more
         if not await self._replies.all_given(grace_s):
             logger.warning("%s: %d requests cut off", self.spec.name, len(self._replies))
             self._answer_all(Code.UNAVAILABLE, "the server stopped before it could answer")
@@ -115,48 +122,54 @@ class Scheduler:
         await run_in_thread(self._release, f"{self.spec.name}-close")
 
     def _release(self) -> None:
-        stuck = [lane for lane in self._lanes if not lane.join(timeout_s=1.0)]
+        give_up_s = time.monotonic() + 1.0
+        stuck = [lane for lane in self._lanes if not lane.join(give_up_s - time.monotonic())]
         if stuck:
             logger.warning("%s: a lane is still inside the backend; not closed", self.spec.name)
         else:
-            self._backend.close()
+            close(self._backend)
 
-    def _admit(self, request: InferRequest) -> Waiting:
+    def _refuse_if_down(self) -> None:
         if self.failure is not None:
             raise ServingError(Code.UNAVAILABLE, f"model {self.spec.name!r} failed: {self.failure}")
         if self._closing:
             raise ServingError(Code.UNAVAILABLE, "the server is shutting down")
+
+    def _admit(self, request: InferRequest) -> Waiting:
         now = self._loop.time()
-        waiting = Waiting(request, now, now + request.timeout_s)
+        waiting = Waiting(request, now, now + request.timeout_s, time.perf_counter())
         try:
             self._queue.push(waiting)
         except ServingError as refusal:
-            self._observer.dropped(self.spec.name, "queue_full")
+            self._dropped("queue_full")
             refusal.retry_after_s = self._queue.rows * self._row_compute_s / len(self._lanes)
             raise
-        self._observer.queued(self.spec.name, self._queue.rows)
         return waiting
 
     def _dispatch(self) -> None:
-        """Give idle lanes what waits."""
+        """Give idle lanes what waits; to be called whenever the queue or the lanes changed."""
+        if self._wake is not None:
+            self._wake.cancel()
         while self._idle and len(self._queue):
-            now = self._loop.time()
-            taken = self._queue.take(now)
+            taken = self._queue.take(self._loop.time(), at_once=self._closing)
             for waiting in taken.expired:
                 self._replies.give(waiting, _too_late(waiting))
                 self._dropped("deadline")
-            if taken.wake_s is not None and self._wake is None:
-                self._wake = self._loop.call_at(taken.wake_s, self._wake_up)
-            if not taken.batch:
-                return
-            lane = self._idle.pop()
-            self._running[lane] = (taken.batch, now)
-            lane.submit(_batch_of(taken.batch))
-            self._observer.queued(self.spec.name, self._queue.rows)
+            self._start(taken.batch)
+            if taken.wake_s is not None:
+                self._wake = self._loop.call_at(taken.wake_s, self._guard, self._dispatch)
+                break
+        self._observer.queued(self.spec.name, self._queue.rows)
 
-    def _wake_up(self) -> None:
-        self._wake = None
-        self._guard(self._dispatch)
+    def _start(self, taken: tuple[Waiting, ...]) -> None:
+        # A task cancelled in this turn of the loop has not run yet to leave the queue by itself.
+        batch = tuple(filter(self._replies.owed, taken))
+        for _ in range(len(taken) - len(batch)):
+            self._dropped("cancelled")
+        if batch:
+            lane = self._idle.pop()
+            self._running[lane] = (batch, time.perf_counter())
+            lane.submit(_batch_of(batch))
 
     def _lane_done(self, lane: Lane, outcomes: tuple[Outcome, ...]) -> None:
         batch, started_s = self._running.pop(lane)
@@ -169,7 +182,7 @@ class Scheduler:
     ) -> None:
         timings = []
         for waiting, outcome in zip(batch, outcomes, strict=True):
-            queue_s = started_s - waiting.arrived_s
+            queue_s = started_s - waiting.stamp_s
             timing = Timing(queue_s, outcome.compute_s, outcome.batch_rows)
             self._replies.give(waiting, self._answer_to(waiting.request, outcome, timing))
             timings.append(timing)
@@ -185,12 +198,13 @@ class Scheduler:
         outputs = {name: result[name] for name in request.outputs} if request.outputs else result
         return InferResponse(self.spec.name, self.spec.version, outputs, timing)
 
-    def _answer_to_nothing(self) -> InferResponse:
+    def _answer_to_nothing(self, request: InferRequest) -> InferResponse:
         outputs = {
             tensor.name: np.empty(
                 [0 if isinstance(dim, str) else dim for dim in tensor.shape], tensor.dtype
             )
             for tensor in self.spec.outputs
+            if tensor.name in request.outputs or not request.outputs
         }
         return InferResponse(self.spec.name, self.spec.version, outputs, Timing(0.0, 0.0, 0))
 
@@ -198,18 +212,20 @@ class Scheduler:
         never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
         self._replies.give(waiting, _too_late(waiting))
         if never_ran:
-            self._dropped("deadline")
+            self._left("deadline")
 
-    def _abandon(self, waiting: Waiting, answer: asyncio.Future[InferResponse]) -> None:
-        if self._queue.remove(waiting):
-            self._dropped("cancelled")
+    def _abandon(self, waiting: Waiting) -> None:
         self._replies.abandon(waiting)
-        if not answer.cancelled():
-            answer.exception()  # an error that crossed the cancel is seen, not logged as lost
+        if self._queue.remove(waiting):
+            self._left("cancelled")
+
+    def _left(self, reason: DropReason) -> None:
+        """Look at the queue anew after a request has left it without a lane."""
+        self._dropped(reason)
+        self._guard(self._dispatch)
 
     def _dropped(self, reason: DropReason) -> None:
-        self._observer.dropped(self.spec.name, reason)
-        self._observer.queued(self.spec.name, self._queue.rows)
+        self._guard(lambda: self._observer.dropped(self.spec.name, reason))
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""
@@ -229,8 +245,10 @@ class Scheduler:
         self._changed()
 
     def _answer_all(self, code: Code, detail: str) -> None:
-        self._queue.drain()
+        drained = self._queue.drain()
         self._replies.give_all(code, detail)
+        for _ in drained:
+            self._dropped("draining")
 
 
 def _batch_of(waiting: tuple[Waiting, ...]) -> Batch:

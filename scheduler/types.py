@@ -1,4 +1,7 @@
-"""The nouns every layer shares: tensors, requests, batches, answers; all immutable, on numpy."""
+"""The nouns every layer shares: tensors, requests, batches, answers; all immutable, on numpy.
+
+What holds arrays is equal only to itself: numpy has no single truth for two arrays.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -44,7 +47,7 @@ class ModelSpec:
         return next((spec for spec in self.inputs if spec.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
@@ -66,7 +69,7 @@ class InferRequest:
         return sum(array.nbytes for array in self.inputs.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Requests that share one forward, in order."""
 
@@ -94,7 +97,7 @@ class Timing:
     batch_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InferResponse:
     """Answer one request: arrays whose first axis is the request's rows (views of the batch's)."""
 

@@ -61,21 +61,28 @@ class Loaded:
 
 def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
+    _check_options(options)
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
     lanes, threads = _parallelism(options, device)
-    torch.set_num_threads(threads)
     module = load_module(artifact.model_file, device)
     derived = derive(module)
     _check_device(device, derived)
     facts = settle(options, artifact, derived)
-    own = [_lane(device, facts, options.max_batch_rows) for _ in range(lanes)]
+    own = [_lane(make_device(device, threads), facts, options.max_batch_rows) for _ in range(lanes)]
     runtime = Runtime(module, options.outputs, own)
     outputs = _probe(runtime, facts)
     _warm_up(runtime, facts, options.max_batch_rows)
     properties = _properties(artifact, facts, device, lanes, threads)
     spec = _spec(facts, outputs, options.max_batch_rows, properties)
     return Loaded(runtime, facts, spec, lanes)
+
+
+def _check_options(options: TorchDlrmOptions) -> None:
+    if options.max_batch_rows < 1:
+        raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
+    if options.lanes < 0 or options.intra_op_threads < 0:
+        raise LoadError("--lanes and --intra-op-threads: 0 or more")
 
 
 def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:
@@ -95,9 +102,8 @@ def _check_device(device: torch.device, derived: Derived) -> None:
         )
 
 
-def _lane(device: torch.device, facts: Facts, rows: int) -> Lane:
-    runner = make_device(device)
-    return Lane(runner, Staging(facts.layout, facts.dense_features, rows, runner.allocate))
+def _lane(device: Device, facts: Facts, rows: int) -> Lane:
+    return Lane(device, Staging(facts.layout, facts.dense_features, rows, device.allocate))
 
 
 def _by_row(scores: Array) -> Array:

@@ -116,6 +116,8 @@ def test_only_the_wanted_outputs_are_served(tmp_path: Path) -> None:
         (OneScore, FLAGS, r"has shape \(\) for 2 rows"),
         (WrongInputs, FLAGS, "does not run as a TorchRec DLRM"),
         (TwoColumns, {**FLAGS, "device": "cuda:7"}, r"--device cuda:7: .* sees \d CUDA devices"),
+        (TwoColumns, {**FLAGS, "max_batch_rows": 0}, "--max-batch-rows 0: at least 1"),
+        (TwoColumns, {**FLAGS, "lanes": -1}, "--lanes and --intra-op-threads: 0 or more"),
         (TwoColumns, {**FLAGS, "device": "tpu"}, "--device tpu: use cpu or cuda:N"),
         (TwoColumns, {**FLAGS, "device": "meta"}, "--device meta: use cpu or cuda:N"),
     ],
@@ -125,7 +127,7 @@ def test_a_file_that_cannot_be_served_says_why(
 ) -> None:
     path = save(module(), tmp_path / "odd.pt")
     with pytest.raises(LoadError, match=complaint):
-        load(path, max_batch_rows=2, **flags)
+        load(path, **flags)
 
 
 def test_a_file_that_is_no_torchscript_is_a_load_error(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,26 @@ def test_features_without_weights_are_refused(
 ) -> None:
     assert main([str(tmp_path / "out"), "--features", "a,b"]) == 1
     assert "--features goes with --state-dict" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_here_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "out"), "--device", "cuda:99"]) == 1
+    assert "--device cuda:99" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_torchrec_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torchrec'] = None;"
+        "from backends.torch_dlrm.export.command import main;"
+        f"sys.exit(main([{str(tmp_path / 'out')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install --no-deps torchrec==1.8.0" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,3 +170,20 @@ def test_a_closed_backend_says_so(small_artifact: Path) -> None:
     backend.close()
     with pytest.raises(RuntimeError, match="load"):
         backend.spec  # noqa: B018
+
+
+def test_a_forward_takes_no_more_threads_than_it_was_given(
+    small_artifact: Path, golden: Golden
+) -> None:
+    backend = load(small_artifact, lanes=1, intra_op_threads=1)
+    batch = Batch((golden.request(),))
+
+    def threads_after(runs: int) -> set[str]:
+        for _ in range(runs):
+            backend.run(batch)
+        return set(os.listdir("/proc/self/task"))
+
+    # In a thread of its own, as a lane is: OpenMP's setting does not reach other threads.
+    with ThreadPoolExecutor(1) as lane:
+        before = lane.submit(threads_after, 0).result(timeout=60)
+        assert lane.submit(threads_after, 3).result(timeout=60) <= before

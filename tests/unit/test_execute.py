@@ -55,7 +55,7 @@ def test_each_request_gets_exactly_its_own_rows_of_a_shared_batch() -> None:
     for request, outcome in zip(batch.requests, outcomes, strict=True):
         np.testing.assert_array_equal(outputs_of(outcome)["default"], backend.score(request))
         assert outcome.batch_rows == 11
-    assert backend.batches == [batch]
+    assert list(backend.batches) == [batch]
 
 
 def test_the_requests_of_a_batch_share_one_compute_time() -> None:
@@ -90,7 +90,7 @@ def test_a_request_that_failed_alone_is_not_run_again() -> None:
     (outcome,) = execute(backend, batch)
     assert error_of(outcome).code is Code.INTERNAL
     assert outcome.batch_rows == 2
-    assert backend.batches == [batch]
+    assert list(backend.batches) == [batch]
 
 
 def test_what_a_backend_raises_is_logged_and_not_shown_to_the_client(

@@ -39,9 +39,8 @@ def parse_head(headers: Mapping[bytes, bytes]) -> PredictHead:
     )
 
 
-def request_id(header: bytes | None, body_id: str = "") -> str:
-    """Return the client's own id (the header before the body), made harmless, or a fresh one."""
-    given = header or body_id.encode()
+def request_id(given: bytes) -> str:
+    """Return the client's own id, made harmless for logs and headers, or a fresh one."""
     harmless = _NOT_IN_REQUEST_ID.sub(b"", given[:MAX_REQUEST_ID_CHARACTERS])
     return harmless.decode("ascii") or secrets.token_hex(8)
 

@@ -63,7 +63,7 @@ class _PredictCall:
         self._send = send
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._http1 = scope["http_version"].startswith("1")
-        self._id = request_id(self._headers.get(b"x-request-id"))
+        self._id = request_id(self._headers.get(b"x-request-id", b""))
         self._model = ""
         self._rows = 0
         # Stands until an answer is found, so a bug of ours is counted as what it is.
@@ -112,7 +112,8 @@ class _PredictCall:
         return _response_headers(head.media_type, response.timing), encode(response)
 
     async def _infer(self, request: InferRequest, timeout_s: float) -> InferResponse:
-        self._id = request_id(self._headers.get(b"x-request-id"), request.id or self._id)
+        if request.id and b"x-request-id" not in self._headers:
+            self._id = request_id(request.id.encode())
         self._rows = request.rows
         request = dataclasses.replace(
             request,

@@ -8,6 +8,7 @@ import numpy as np
 
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import Golden, read_golden
+from backends.torch_dlrm.manifest import read_manifest
 from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch
@@ -47,8 +48,9 @@ def _largest(left: Mapping[str, Array], right: Mapping[str, Array]) -> float:
     return float(np.abs(np.concatenate(gaps)).max())
 
 
-def check_artifact(folder: Path, device: str = "cpu") -> GoldenReport:
-    """Load the artifact as a server would and run its golden batch. Raises LoadError."""
+def check_artifact(folder: Path) -> GoldenReport:
+    """Run the golden batch as a server would, on the device of the export. Raises LoadError."""
+    device = read_manifest(folder).device
     try:
         golden = read_golden(folder)
     except (OSError, KeyError, ValueError) as error:

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(arguments: argparse.Namespace, console: Console) -> int:
     with quiet():
-        report = check_artifact(arguments.out, arguments.device)
+        report = check_artifact(arguments.out)
     console.print(
         f"{'passed' if report.passed else 'FAILED'}: {report.rows} golden rows\n"
         f"  largest difference from the golden scores  {report.difference:.3g} "

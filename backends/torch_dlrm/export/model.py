@@ -84,17 +84,17 @@ def seed_weights(dlrm: DLRM, seed: int, shape: DlrmShape, inputs: Mapping[str, A
 @torch.inference_mode()
 def scores(dlrm: DLRM, shape: DlrmShape, inputs: Mapping[str, Array]) -> torch.Tensor:
     """Return the FP32 model's scores for one request."""
-    model = DlrmPredict(dlrm, shape.features, torch.device("cpu"))
-    answer: dict[str, torch.Tensor] = model(tensors(inputs))
+    host = torch.device("cpu")
+    model = DlrmPredict(dlrm, shape.features, host)
+    answer: dict[str, torch.Tensor] = model(tensors(inputs, host))
     return answer[OUTPUT]
 
 
-def tensors(inputs: Mapping[str, Array], device: str = "cpu") -> dict[str, torch.Tensor]:
+def tensors(inputs: Mapping[str, Array], device: torch.device) -> dict[str, torch.Tensor]:
     """Return one request's inputs as the artifact takes them: lengths flat, ids int32."""
     kinds = {DENSE: torch.float32, LENGTHS: torch.int32, VALUES: torch.int32}
-    return {
-        name: torch.from_numpy(inputs[name]).to(device, kind) for name, kind in kinds.items()
-    } | {LENGTHS: torch.from_numpy(inputs[LENGTHS]).flatten().to(device, torch.int32)}
+    host = {**inputs, LENGTHS: inputs[LENGTHS].reshape(-1)}
+    return {name: torch.from_numpy(host[name]).to(device, kind) for name, kind in kinds.items()}
 
 
 def package(
@@ -111,7 +111,7 @@ def package(
         assign_weights_to_tbe(sharded, rows)
         sharded.to(device)
         # The first forward makes the modules that distribute the inputs; tracing needs them.
-        sharded(tensors(inputs, str(device)))
+        sharded(tensors(inputs, device))
         leaves = [IntNBitTableBatchedEmbeddingBagsCodegen.__name__]
         graph = Tracer(leaf_modules=leaves).trace(sharded)
         scripted: torch.jit.ScriptModule = torch.jit.script(torch.fx.GraphModule(sharded, graph))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.golden import (
     OUTPUT,
@@ -56,14 +57,14 @@ class Order:
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
     """Write the artifact folder ``order.out``; ``step`` is told what starts, ``STEPS`` times.
 
-    Raises ExportError.
+    Raises ExportError, or LoadError for a device that is not here.
     """
     with _whole_folder(order.out, order.replace) as folder:
         return _write(order, folder, step)
 
 
 def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
-    device = torch.device(order.device)
+    device = parse_device(order.device)
     step("building the FP32 model")
     state = read_state(order.state_file) if order.state_file else None
     shape = shape_of(state, order.shape.features) if state else order.shape
@@ -81,7 +82,7 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     step("scoring the golden batch with the artifact")
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
-        quantised = module(tensors(inputs, order.device))[OUTPUT].numpy()
+        quantised = module(tensors(inputs, device))[OUTPUT].numpy()
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
     example = json.dumps(example_request(shape, order.seed))
@@ -106,7 +107,7 @@ def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> 
     return Manifest(
         name=order.name,
         version=order.version,
-        device=order.device,
+        device=str(parse_device(order.device)),
         tables=tuple(Table(feature, rows, shape.dim) for feature, rows in pairs),
         dense_names=shape.dense_names,
         dense_layers=shape.dense_layers,
