@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -60,7 +61,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._progressed = False
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         self._unparsed_bytes = 0 if self._progressed else self._unparsed_bytes + len(data)
         if self._unparsed_bytes > MAX_HEAD_BYTES and not self._refused:
             detail = f"the request's head exceeds the limit of {MAX_HEAD_BYTES} bytes"
@@ -76,20 +78,46 @@ class HttpProtocol(HttpToolsProtocol):
         """A request's head is complete."""
         self._in_head = False
         self._progressed = True
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a request's body."""
         self._progressed = True
         super().on_body(body)
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what does not parse, in JSON as everything else."""
-        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+    def on_message_complete(self) -> None:
+        """A request's last byte."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is not supported")
+            else:
+                self._decline_upgrade(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "invalid HTTP request")
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Serve the request as if nothing else had been offered (RFC 9110 7.8).
+
+        The parser skips the body of one that offers an upgrade, as Java's client does for h2c by
+        default; so the head is parsed again without the offer.
+        """
+        line = (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        kept = [pair for pair in self.headers if pair[0] not in {b"upgrade", b"http2-settings"}]
+        head = [b"%b %b HTTP/%b\r\n" % line, *(b"%b: %b\r\n" % pair for pair in kept), b"\r\n"]
+        self._parse(b"".join([*head, rest]))
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         if self._answering():

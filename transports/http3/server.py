@@ -66,12 +66,13 @@ class Http3Options:
 
 
 class Http3Transport:
-    """Serve ``HttpApp`` over aioquic. ``certificate`` is the one in use once started."""
+    """Serve ``HttpApp`` over aioquic; ``certificate`` and ``port`` are set once started."""
 
     Options = Http3Options
 
     def __init__(self, options: Http3Options) -> None:
         self.certificate: CertificateFiles | None = None
+        self.port = options.port
         self._options = options
         self._endpoint: QuicEndpoint | None = None
         self._listener: TcpListener | None = None
@@ -85,18 +86,18 @@ class Http3Transport:
         options = self._options
         self.certificate = self._certificate()
         udp, tcp = _bind_pair(options)
-        port = port_of(udp)
+        self.port = port_of(udp)
         app = HttpApp(engine, BodyLimits(options.max_request_bytes, options.body_timeout_s))
         self._headers.start()
         self._endpoint = QuicEndpoint(
-            Host(app, (options.host, port), self._headers.current),
+            Host(app, (options.host, self.port), self._headers.current),
             _quic_configuration(options, self.certificate),
             options.max_connections,
         )
         self._endpoint.start(udp)
         if tcp is not None:
             await self._start_tcp(app, tcp, self.certificate)
-        return (url("https", options.host, port),)
+        return (url("https", options.host, self.port),)
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
@@ -110,7 +111,7 @@ class Http3Transport:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.path, certificate.private_key)
         context.set_alpn_protocols(["http/1.1"])
-        alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % port_of(bound))
+        alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
         self._listener = TcpListener(app, ListenerOptions(), StandingHeaders([alternative]))
         await self._listener.start(bound, context)
 
