@@ -1,11 +1,13 @@
 # make serve | make test | make check. Everything lands in .venv/ and artifacts/; delete them to start over.
 PYTHON  ?= python3
 DEVICE  ?= cpu
-MODEL   ?= artifacts/reference
+MODEL   ?= artifacts/reference$(if $(filter cuda%,$(DEVICE)),-cuda)
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 # DEVICE=cuda takes the CUDA build of FBGEMM; anything else the CPU build.
 EXTRA   := $(if $(filter cuda%,$(DEVICE)),cuda,cpu)
+OTHER   := $(if $(filter cuda,$(EXTRA)),fbgemm-gpu-cpu,fbgemm-gpu)
+PIP     := $(BIN)/python -m pip -qq --disable-pip-version-check
 SERVE   := $(VENV)/.installed-$(EXTRA)
 DEV     := $(VENV)/.installed-$(EXTRA)-dev
 TORCHREC := torchrec==1.8.0
@@ -36,20 +38,24 @@ proto: $(DEV)
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. transports/proto/*.proto
 
 $(MODEL)/manifest.json: | $(SERVE)
-	$(BIN)/narsil export $(MODEL) --preset reference
+	$(BIN)/narsil export $(MODEL) --preset reference --device $(DEVICE)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# The two FBGEMM builds overwrite each other's files: drop the other one before installing.
 $(SERVE): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[$(EXTRA),export]"
-	$(BIN)/python -m pip install --quiet --no-deps $(TORCHREC)
-	touch $@
+	@echo "installing into $(VENV) (a minute or two) ..."
+	@rm -f $(VENV)/.installed-*
+	@$(PIP) uninstall --yes $(OTHER)
+	@$(PIP) install -e ".[$(EXTRA),export]"
+	@$(PIP) install --no-deps $(TORCHREC)
+	@touch $@
 
 $(DEV): pyproject.toml $(SERVE)
-	$(BIN)/python -m pip install --quiet -e ".[$(EXTRA),export,dev]"
-	touch $@
+	@echo "installing the development tools ..."
+	@$(PIP) install -e ".[$(EXTRA),export,dev]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) artifacts .narsil build *.egg-info

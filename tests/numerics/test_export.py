@@ -126,7 +126,8 @@ def plain_scores(state: State, inputs: Mapping[str, Array]) -> Floats:
         for number in range(2):
             y = np.maximum(layer(f"over_arch.model.0._mlp.{number}._linear", y), 0)
         logits.append(layer("over_arch.model.1", y)[0])
-    return 1 / (1 + np.exp(-np.array(logits)))
+    scores: Floats = 1 / (1 + np.exp(-np.array(logits)))
+    return scores
 
 
 def test_a_training_wrappers_prefix_is_stripped_and_torch_files_are_read(

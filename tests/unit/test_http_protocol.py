@@ -178,6 +178,16 @@ async def test_an_upgrade_whose_body_comes_later_is_ignored_too(connection: RawC
     assert (await connection.answer()).status == 200
 
 
+async def test_thousands_of_offers_in_one_piece_are_thousands_of_answers(
+    connection: RawConnection,
+) -> None:
+    offer = b"GET /livez HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    sending = asyncio.create_task(connection.send(offer * 2000))
+    for _ in range(2000):
+        assert (await connection.answer()).status == 200
+    await sending
+
+
 async def test_connect_is_not_supported(connection: RawConnection) -> None:
     await connection.send(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org\r\n\r\n")
     problem((await connection.answer()).body, 501)

@@ -96,28 +96,32 @@ class HttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
 
     def _parse(self, data: bytes) -> None:
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            if self.parser.get_method() == b"CONNECT":
-                self._refuse(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is not supported")
-            else:
-                self._decline_upgrade(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST, "invalid HTTP request")
+        pieces = [memoryview(data)]
+        while pieces:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as offer:
+                if self.parser.get_method() == b"CONNECT":
+                    self._refuse(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is not supported")
+                    return
+                pieces += [piece[offer.args[0] :], memoryview(self._declined_head())]
+            except httptools.HttpParserError:
+                self._refuse(HTTPStatus.BAD_REQUEST, "invalid HTTP request")
+                return
 
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Serve the request as if nothing else had been offered (RFC 9110 7.8).
+    def _declined_head(self) -> bytes:
+        """Return the head just parsed, without its offer to upgrade, for a parser started afresh.
 
-        The parser skips the body of one that offers an upgrade, as Java's client does for h2c by
-        default; so the head is parsed again without the offer.
+        An offer may be ignored (RFC 9110 7.8), but the parser skips the body of a request that
+        makes one, and Java's client offers h2c by default.
         """
         line = (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         kept = [pair for pair in self.headers if pair[0] not in {b"upgrade", b"http2-settings"}]
         head = [b"%b %b HTTP/%b\r\n" % line, *(b"%b: %b\r\n" % pair for pair in kept), b"\r\n"]
-        self._parse(b"".join([*head, rest]))
+        return b"".join(head)
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         if self._answering():
