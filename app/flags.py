@@ -9,7 +9,7 @@ from typing import Any
 
 from app import plugins
 from app.config import ConfigError, ServerOptions, Sources, gather
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 
 # Short names for what is set most; each stands for the long flags beside it.
 ALIASES: dict[str, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from app.observe import PrometheusObserver
 from scheduler.backend import Backend
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from transports.base import Transport
 
 logger = logging.getLogger(__name__)

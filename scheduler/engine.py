@@ -8,7 +8,8 @@ from scheduler.errors import Code, LoadError, ServingError
 from scheduler.execute import load
 from scheduler.lane import run_in_thread
 from scheduler.observer import Observer
-from scheduler.scheduler import Scheduler, SchedulerOptions
+from scheduler.options import SchedulerOptions
+from scheduler.scheduler import Scheduler
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 
 

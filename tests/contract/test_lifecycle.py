@@ -8,7 +8,7 @@ import pytest
 
 from backends.fake import FakeBackend
 from scheduler.errors import Code, ServingError
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
 from tests.contract.conftest import encode
 from tests.fixtures.gates import Gate

@@ -13,7 +13,7 @@ from backends.fake import FakeBackend
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from scheduler.engine import Engine
 from scheduler.observer import Observer
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import Batch, InferRequest, ModelSpec
 from tests.e2e.process import NARSIL, narsil_serve
 from tests.fixtures.requests import as_json, as_protobuf, random_request

@@ -15,7 +15,8 @@ import pytest
 from backends.fake import FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.observer import DropReason, Observer
-from scheduler.scheduler import Scheduler, SchedulerOptions
+from scheduler.options import SchedulerOptions
+from scheduler.scheduler import Scheduler
 from scheduler.types import Batch, InferRequest, InferResponse, Timing
 from tests.fixtures.gates import HeldRun, Outputs, TwistedBackend, make_request
 from tests.fixtures.manual_clock import clock, on_manual_clock, settle

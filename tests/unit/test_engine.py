@@ -10,7 +10,7 @@ import pytest
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError
 from scheduler.observer import Answered, Observer
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
 from tests.fixtures.gates import Watched, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, settle

@@ -9,7 +9,7 @@ from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Observer
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
 from tests.fixtures.gates import Gate, Recorder, Watched, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle

@@ -7,7 +7,7 @@ from grpc_health.v1 import health_pb2
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.observer import Observer
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from tests.fixtures.grpc_calls import grpc_client, grpc_serving, status_of
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from tests.fixtures.grpc_calls import Answers, Served, grpc_client, grpc_serving, scores, status_of
 from tests.fixtures.wire import Sample, make_spec, sample

@@ -70,7 +70,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="absent.pem"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.pem"):
         certificate_files(tmp_path / "absent.pem", tmp_path / "key.pem")
 
 

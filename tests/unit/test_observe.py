@@ -10,7 +10,7 @@ from backends.fake import FakeBackend
 from scheduler.engine import Engine
 from scheduler.errors import Code
 from scheduler.observer import Answered
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from tests.fixtures.requests import random_request
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from tests.fixtures.gates import make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 

@@ -10,7 +10,7 @@ import pytest
 
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import Array, InferRequest
 from tests.fixtures.gates import Recorder, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock

@@ -13,7 +13,7 @@ import scheduler.scheduler
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Observer
-from scheduler.scheduler import SchedulerOptions
+from scheduler.options import SchedulerOptions
 from scheduler.types import Batch, InferRequest, InferResponse
 from tests.fixtures.gates import Serving, TwistedBackend, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle

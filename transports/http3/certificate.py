@@ -59,8 +59,10 @@ def certificate_files(certificate: Path, private_key: Path) -> CertificateFiles:
 
 
 def development_certificate(directory: Path, now: datetime.datetime) -> CertificateFiles:
-    """Return a certificate for this machine, self-signed; made when there is none that will last.
+    """Return a certificate for this machine; made when there is none that will last.
 
+    The file also has the authority that signed it, so it is what clients can be told to trust;
+    some refuse a certificate that signed itself. The authority's key is not kept.
     Raises OSError if ``directory`` cannot be written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,10 +71,10 @@ def development_certificate(directory: Path, now: datetime.datetime) -> Certific
         # Two servers that start at once must not mix one's key with the other's certificate.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _lasts(certificate, private_key, now):
-            key = ec.generate_private_key(ec.SECP256R1())
+            key, chain = _issue(now)
             pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             _write(private_key, pem, 0o600)
-            _write(certificate, _self_signed(key, now).public_bytes(Encoding.PEM), 0o644)
+            _write(certificate, b"".join(one.public_bytes(Encoding.PEM) for one in chain), 0o644)
         return certificate_files(certificate, private_key)
 
 
@@ -84,22 +86,59 @@ def _lasts(certificate: Path, private_key: Path, now: datetime.datetime) -> bool
     return files.not_after - now > RENEWED_BEFORE_END
 
 
-def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+def _issue(now: datetime.datetime) -> tuple[ec.EllipticCurvePrivateKey, list[x509.Certificate]]:
+    """Return a new key, and its certificate followed by the authority's."""
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _name("Narsil development authority")
     addresses = [ipaddress.ip_address(address) for address in ("127.0.0.1", "::1")]
     names = [x509.DNSName("localhost"), *map(x509.IPAddress, addresses)]
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    root = (
+        _builder(authority, authority, authority_key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+    )
+    leaf = (
+        _builder(_name("localhost"), authority, key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(signer, critical=False)
+    )
+    return key, [builder.sign(authority_key, hashes.SHA256()) for builder in (leaf, root)]
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 
