@@ -19,10 +19,5 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if model_in(scope["path"]) is not None:
-            await self._predict(scope, receive, send)
-            return
-        if scope["method"] == "HEAD":
-            # FastAPI routes know no HEAD; it is GET, and servers leave its body out.
-            scope = {**scope, "method": "GET"}
-        await self._pages(scope, receive, send)
+        app = self._pages if model_in(scope["path"]) is None else self._predict
+        await app(scope, receive, send)

@@ -7,6 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
@@ -30,6 +31,7 @@ def pages(engine: Engine) -> FastAPI:
     _add_metrics(app, engine)
     _answer_errors_with_problems(app)
     _document_predict(app, engine)
+    app.add_middleware(_HeadIsGet)
     return app
 
 
@@ -37,6 +39,18 @@ async def unexpected_error(request: Request, error: Exception) -> Response:
     """Answer a bug of ours; the caller logs ``error``."""
     del error
     return _response(request, unexpected_problem())
+
+
+class _HeadIsGet:
+    """FastAPI's routes know no HEAD; it is GET, and the servers leave its body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 def _add_probes(app: FastAPI, engine: Engine) -> None:

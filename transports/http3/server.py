@@ -85,13 +85,14 @@ class Http3Transport:
         """
         options = self._options
         self.certificate = self._certificate()
+        configuration = _quic_configuration(options, self.certificate)
         udp, tcp = _bind_pair(options)
         self.port = port_of(udp)
         app = HttpApp(engine, BodyLimits(options.max_request_bytes, options.body_timeout_s))
         self._headers.start()
         self._endpoint = QuicEndpoint(
             Host(app, (options.host, self.port), self._headers.current),
-            _quic_configuration(options, self.certificate),
+            configuration,
             options.max_connections,
         )
         self._endpoint.start(udp)
