@@ -67,7 +67,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds before measuring")
     parser.add_argument("--requests", type=int, default=1000, help="distinct requests")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ca", type=Path, default=Path(".narsil/tls/cert.pem"), help="for HTTP/3")
+    parser.add_argument("--ca", type=Path, default=Path(".narsil/tls/certificate.pem"), help="for HTTP/3")
     return parser.parse_args(argv)
 
 
