@@ -20,13 +20,15 @@ class Result:
     errors: int
 
     def summary(self, rows: int) -> dict[str, float]:
-        """Return requests/s, samples/s and latency percentiles (ms)."""
+        """Return counts and, if there were answers, requests/s, samples/s and percentiles (ms)."""
+        counts = {"requests": len(self.latencies_s), "errors": self.errors}
+        if not len(self.latencies_s):
+            return counts
         percentiles = np.percentile(self.latencies_s, [50, 90, 99, 100]) * 1e3
         names = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
         rate = len(self.latencies_s) / self.elapsed_s
         return {
-            "requests": len(self.latencies_s),
-            "errors": self.errors,
+            **counts,
             "requests_per_s": round(rate, 1),
             "samples_per_s": round(rate * rows, 1),
             **{name: round(float(v), 3) for name, v in zip(names, percentiles, strict=True)},

@@ -12,6 +12,7 @@ from scheduler.types import Array
 from transports.codecs.predictor_client import encode_request
 
 Encoding = Literal["json", "protobuf"]
+DENSE, LENGTHS, VALUES = "float_features", "id_list_features.lengths", "id_list_features.values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +40,26 @@ def make_bodies(
 ) -> list[bytes]:
     """Return ``count`` distinct requests of ``rows`` rows, one uniform id a feature and row."""
     rng = np.random.default_rng(seed)
-    return [_encode(shape, _draw(shape, rows, rng), encoding) for _ in range(count)]
+    return [_encode(shape, draw(shape, rows, rng), encoding) for _ in range(count)]
 
 
-def _draw(shape: ModelShape, rows: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    dense = rng.standard_normal((rows, shape.dense_features), np.float32)
+def draw(shape: ModelShape, rows: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Return the tensors of one random request, int32 ids, one a feature and row."""
     limits = np.array(shape.table_rows, np.int64)[:, None]
     ids = (rng.random((len(shape.features), rows)) * limits).astype(np.int32)
-    return dense, ids
+    return {
+        DENSE: rng.standard_normal((rows, shape.dense_features), np.float32),
+        LENGTHS: np.ones(ids.shape, np.int32),
+        VALUES: ids.ravel(),
+    }
 
 
-def _encode(shape: ModelShape, drawn: tuple[Array, Array], encoding: Encoding) -> bytes:
-    dense, ids = drawn
+def _encode(shape: ModelShape, inputs: dict[str, Array], encoding: Encoding) -> bytes:
+    dense = inputs[DENSE]
     if encoding == "protobuf":
-        inputs = {
-            "float_features": dense,
-            "id_list_features.lengths": np.ones(ids.shape, np.int32),
-            "id_list_features.values": ids.ravel(),
-        }
         return encode_request(len(dense), inputs)
-    bags = {name: ids[number][:, None] for number, name in enumerate(shape.features)}
+    bags = inputs[VALUES].reshape(len(shape.features), len(dense), 1)
+    ids = dict(zip(shape.features, bags.tolist(), strict=True))
     return orjson.dumps(
-        {"float_features": dense, "id_list_features": {k: v.tolist() for k, v in bags.items()}},
-        option=orjson.OPT_SERIALIZE_NUMPY,
+        {"float_features": dense, "id_list_features": ids}, option=orjson.OPT_SERIALIZE_NUMPY
     )
