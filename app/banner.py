@@ -11,7 +11,7 @@ from rich.console import Console
 
 from app.flags import Config
 from scheduler.engine import Engine
-from scheduler.types import ModelSpec, TensorSpec
+from scheduler.types import ModelSpec
 
 NOTES = {
     "http": "docs at /docs, metrics at /metrics",
@@ -19,6 +19,8 @@ NOTES = {
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
     "admin": "metrics and probes",
 }
+# For a model that brings no example of its own.
+EXAMPLE = Path(".narsil/example.json")
 
 
 def show(config: Config, engine: Engine, addresses: dict[str, tuple[str, ...]]) -> None:
@@ -30,55 +32,50 @@ def show(config: Config, engine: Engine, addresses: dict[str, tuple[str, ...]]) 
         console.print(f"  {'model':<8} {spec.name} version {spec.version} on {device}")
     for name, urls in addresses.items():
         console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{NOTES.get(name, '')}[/dim]")
-    lines = _lines_to_try(config, engine.specs()[0], addresses)
-    console.print("\nTry it:")
-    for line in lines:
-        console.print(f"  {line}", markup=False)
+    example = _example_file(config, engine.specs()[0])
+    if example is not None:
+        console.print("\nTry it:")
+        for line in _lines_to_try(example, addresses):
+            console.print(f"  {line}", markup=False)
     console.print()
 
 
-def _lines_to_try(
-    config: Config, spec: ModelSpec, addresses: dict[str, tuple[str, ...]]
-) -> list[str]:
-    example = _example_file(config)
-    body = f"@{example}" if example else f"'{example_request(spec).decode()}'"
-    command = os.path.relpath(sys.argv[0])
-    source = str(example) if example else "REQUEST.json"
-    http = addresses.get("http", ("",))[0]
+def _lines_to_try(example: Path, addresses: dict[str, tuple[str, ...]]) -> list[str]:
+    predict = f"{os.path.relpath(sys.argv[0])} predict {example}"
+    first = {name: urls[0] for name, urls in addresses.items()}
     lines = []
-    if http:
-        lines.append(f"curl -s {http}/v1/predict -H 'content-type: application/json' -d {body}")
-    if "grpc" in addresses:
-        lines.append(
-            _predict(command, source, "grpc", addresses["grpc"][0]) + f" --describe {http}"
-        )
-    if "http3" in addresses:
-        lines.append(_predict(command, source, "http3", addresses["http3"][0]))
+    if "http" in first:
+        json = "-H 'content-type: application/json'"
+        lines.append(f"curl -s {first['http']}/v1/predict {json} -d @{example}")
+        if "grpc" in first:  # predictor.proto names no features: their order is asked over HTTP
+            describe = f"--describe {first['http']}"
+            lines.append(f"{predict} --transport grpc --url {first['grpc']} {describe}")
+    if "http3" in first:
+        lines.append(f"{predict} --transport http3 --url {first['http3']}")
     return lines
 
 
-def _predict(command: str, source: str, transport: str, url: str) -> str:
-    return f"{command} predict {source} --transport {transport} --url {url}"
-
-
-def _example_file(config: Config) -> Path | None:
+def _example_file(config: Config, spec: ModelSpec) -> Path | None:
+    """Return a file with a request for the model, written here if need be and if possible."""
     path: Any = getattr(config.sections["backend"], "path", "")
     example = Path(path) / "example.json"
-    return example if path and example.is_file() else None
+    if path and example.is_file():
+        return example
+    try:
+        EXAMPLE.parent.mkdir(exist_ok=True)
+        EXAMPLE.write_bytes(example_request(spec))
+    except OSError:
+        return None
+    return EXAMPLE
 
 
 def example_request(spec: ModelSpec) -> bytes:
     """Return a JSON request of one row that any DLRM accepts: zeros and empty bags."""
-    lengths = spec.input("id_list_features.lengths")
-    dense = spec.input("float_features")
+    lengths, dense = spec.input("id_list_features.lengths"), spec.input("float_features")
+    width = dense.shape[1] if dense else 0
     return orjson.dumps(
         {
-            "float_features": [[0.0] * _width(dense)] if dense else [],
+            "float_features": [[0.0] * width] if isinstance(width, int) else [],
             "id_list_features": {name: [[]] for name in lengths.labels} if lengths else {},
         }
     )
-
-
-def _width(dense: TensorSpec) -> int:
-    width = dense.shape[1]
-    return width if isinstance(width, int) else 0

@@ -21,7 +21,7 @@ class Result:
 
     def summary(self, rows: int) -> dict[str, float]:
         """Return counts and, if there were answers, requests/s, samples/s and percentiles (ms)."""
-        counts = {"requests": len(self.latencies_s), "errors": self.errors}
+        counts: dict[str, float] = {"requests": len(self.latencies_s), "errors": self.errors}
         if not len(self.latencies_s):
             return counts
         percentiles = np.percentile(self.latencies_s, [50, 90, 99, 100]) * 1e3

@@ -122,8 +122,12 @@ async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_dela
     assert code == 0, log
 
 
-def test_every_line_of_the_banner_works_when_pasted(small_artifact: Path, tmp_path: Path) -> None:
-    with narsil_serve(tmp_path, [str(small_artifact)]) as process:
+@pytest.mark.parametrize("kind", ["folder", "bare file"])
+def test_every_line_of_the_banner_works_when_pasted(
+    small_artifact: Path, tmp_path: Path, kind: str
+) -> None:
+    model = small_artifact if kind == "folder" else small_artifact / "model.pt"
+    with narsil_serve(tmp_path, [str(model)]) as process:
         lines = process.banner.partition("Try it:")[2].split("\n  ")[1:]
         assert len(lines) == 3
         for line in lines:
