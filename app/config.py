@@ -6,6 +6,7 @@ dataclass; unknown sections and keys are errors, so a typing mistake cannot pass
 
 import dataclasses
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -43,8 +44,10 @@ class ServerOptions:
             raise ValueError(
                 f"log_level must be debug, info, warning or error, got {self.log_level!r}"
             )
-        if not (self.drain_delay_s >= 0 and self.grace_s >= 0):
-            raise ValueError("drain_delay_s and grace_s must be 0 or more")
+        for name in ("drain_delay_s", "grace_s"):
+            seconds = getattr(self, name)
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"{name} must be a number of seconds, 0 or more, got {seconds:g}")
 
 
 @dataclass(frozen=True, slots=True)

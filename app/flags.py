@@ -15,7 +15,6 @@ from scheduler.options import SchedulerOptions
 ALIASES: dict[str, tuple[str, ...]] = {
     "--backend": ("server.backend",),
     "--transports": ("server.transports",),
-    "--device": ("backend.device",),
     "--host": ("http.host", "grpc.host", "http3.host"),
     "--log-level": ("server.log_level",),
 }
@@ -96,7 +95,7 @@ def _parser(schema: Mapping[str, type[Any]], *, add_help: bool) -> argparse.Argu
             name = f"{section}.{option.name}"
             text = f"{option.metadata.get('help', '')} (default: {option.default!r})"
             text = text.replace("%", "%%")
-            group.add_argument(_flag(name), dest=name, metavar="VALUE", help=text)
+            group.add_argument(*_flags(name), dest=name, metavar="VALUE", help=text)
     return parser
 
 
@@ -110,6 +109,14 @@ def _sources(arguments: argparse.Namespace) -> Sources:
     if arguments.model is not None:
         flags["backend.path"] = arguments.model
     return gather(arguments.config, flags)
+
+
+def _flags(name: str) -> list[str]:
+    """Return the long flag; a backend's options also go by their own names (--device)."""
+    section, key = name.split(".")
+    short = "--" + key.replace("_", "-")
+    taken = (*ALIASES, "--config", "--print-config", "--help")
+    return [_flag(name), short] if section == "backend" and short not in taken else [_flag(name)]
 
 
 def _flag(name: str) -> str:

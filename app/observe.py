@@ -28,6 +28,7 @@ SECONDS = (
 )  # fmt: skip
 POWERS_OF_TWO = tuple(2.0**power for power in range(15))
 LAG_PERIOD_S = 0.1
+MAX_DETAIL_CHARACTERS = 500
 
 
 class PrometheusObserver(Observer):
@@ -79,7 +80,7 @@ class PrometheusObserver(Observer):
             level = logging.ERROR if record.code is Code.INTERNAL else logging.INFO
             logger.log(
                 level, "%s request %s: %s: %s",
-                record.transport, record.request_id or "-", code, record.detail,
+                record.transport, record.request_id or "-", code, _one_line(record.detail),
             )  # fmt: skip
 
     def queued(self, model: str, rows: int) -> None:
@@ -101,7 +102,10 @@ class PrometheusObserver(Observer):
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics as text or OpenMetrics, whichever the scraper accepts."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # it names a version that is no number
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def serving(self, specs: tuple[ModelSpec, ...]) -> None:
@@ -117,3 +121,8 @@ class PrometheusObserver(Observer):
             due_s = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
             self._lag.observe(max(0.0, time.perf_counter() - due_s))
+
+
+def _one_line(detail: str) -> str:
+    """Escape what a client may have put into ``detail`` to forge a line of the log."""
+    return detail[:MAX_DETAIL_CHARACTERS].encode("unicode_escape").decode("ascii")

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 # p99 triples.
 SWITCH_INTERVAL_S = 1e-4
 GC_THRESHOLD = 50_000
+FLUSH_S = 1.0
 
 
 class StartError(Exception):
@@ -110,7 +111,9 @@ async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:
             await asyncio.wait_for(stop.hurried.wait(), parts.server.drain_delay_s)
     grace_s = 0.0 if stop.hurried.is_set() else parts.server.grace_s
     logger.info("stopping: finishing what was admitted, at most %g s", grace_s)
-    stopping = [transport.stop(grace_s) for transport in parts.transports.values()]
+    # Longer for the transports: when the grace ends the engine answers everybody left, and those
+    # answers have to get out.
+    stopping = [transport.stop(grace_s + FLUSH_S) for transport in parts.transports.values()]
     await asyncio.gather(engine.close(grace_s), *stopping)
     logger.info("stopped")
 

@@ -4,6 +4,7 @@ A row's score is the weighted sum of its dense features and ids, so a swapped ro
 neighbour shows. ``before_run`` is where tests hold, delay or fail a run.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -26,6 +27,14 @@ class FakeOptions:
     lanes: int = field(default=1, metadata={"help": "batches computed at once"})
     max_batch_rows: int = field(default=1024, metadata={"help": "rows in one batch"})
     compute_s: float = field(default=0.0, metadata={"help": "seconds one batch takes"})
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that no model has. Raises ValueError."""
+        for name in ("dense_features", "sparse_features", "table_rows", "lanes", "max_batch_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.compute_s < math.inf:
+            raise ValueError(f"compute_s must be 0 or more, got {self.compute_s:g}")
 
 
 class FakeBackend:

@@ -1,10 +1,11 @@
 """Model name -> scheduler; what transports hold."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from scheduler.backend import Backend
-from scheduler.errors import Code, LoadError, ServingError
+from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.execute import load
 from scheduler.lane import run_in_thread
 from scheduler.observer import Observer
@@ -53,6 +54,11 @@ class Engine:
 
     def _check_loaded(self, backend: Backend) -> None:
         spec = backend.spec
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", spec.name):
+            raise LoadError(
+                f"model name {shown(spec.name)}: use letters, digits, '.', '_' and '-' only"
+                " (--name), it becomes part of a URL"
+            )
         if spec.name in self._schedulers:
             raise LoadError(f"two models are called {spec.name!r}; rename one")
         if backend.lanes < 1 or spec.max_batch_rows < 1:
@@ -103,7 +109,7 @@ class Engine:
         scheduler = self._schedulers.get(model)
         if scheduler is None:
             served = ", ".join(self._schedulers)
-            raise ServingError(Code.MODEL_NOT_FOUND, f"model {model!r} not found; served: {served}")
+            raise ServingError(Code.MODEL_NOT_FOUND, f"no model {shown(model)}; served: {served}")
         return scheduler
 
     def _changed(self) -> None:

@@ -42,6 +42,11 @@ class LoadError(Exception):
     """Say why a model cannot be loaded, and which file or flag to change."""
 
 
+def shown(text: str) -> str:
+    """Return a client's ``text`` fit for a message: quoted, on one line, cut at 64."""
+    return repr(text if len(text) <= 64 else f"{text[:64]}...")
+
+
 def invalid(detail: str) -> ServingError:
     """Return the error for a request that can never succeed as it stands."""
     return ServingError(Code.INVALID_REQUEST, detail)

@@ -54,7 +54,8 @@ class Scheduler:
         self._running: dict[Lane, tuple[tuple[Waiting, ...], float]] = {}
         self._wake: asyncio.TimerHandle | None = None
         self._closing = False
-        self._row_compute_s = 0.0  # of the latest batch; only Retry-After reads it
+        # Lately, older batches counting less and less; only Retry-After reads them.
+        self._recent_rows = self._recent_compute_s = 0.0
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
@@ -108,9 +109,15 @@ class Scheduler:
             self._queue.push(waiting)
         except ServingError as refusal:
             self._dropped("queue_full")
-            refusal.retry_after_s = self._queue.rows * self._row_compute_s / len(self._lanes)
+            refusal.retry_after_s = self._expected_wait_s()
             raise
         return waiting
+
+    def _expected_wait_s(self) -> float:
+        if not self._recent_rows:
+            return 0.0
+        row_s = self._recent_compute_s / self._recent_rows
+        return self._queue.rows * row_s / len(self._lanes)
 
     def _dispatch(self) -> None:
         """Give idle lanes what waits; to be called whenever the queue or the lanes changed."""
@@ -152,7 +159,8 @@ class Scheduler:
             timing = Timing(queue_s, outcome.compute_s, outcome.batch_rows)
             self._replies.give(waiting, self._answer_to(waiting.request, outcome, timing))
             timings.append(timing)
-        self._row_compute_s = outcomes[0].compute_s / outcomes[0].batch_rows
+        self._recent_rows = 0.9 * self._recent_rows + outcomes[0].batch_rows
+        self._recent_compute_s = 0.9 * self._recent_compute_s + outcomes[0].compute_s
         self._observer.computed(self.spec.name, _batch_of(batch), tuple(timings))
 
     def _answer_to(

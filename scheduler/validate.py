@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.errors import invalid
+from scheduler.errors import invalid, shown
 from scheduler.types import Array, InferRequest, ModelSpec, TensorSpec
 
 
@@ -31,7 +31,7 @@ def validate(spec: ModelSpec, request: InferRequest) -> None:
 def _check_names(kind: str, known: list[str], given: list[str]) -> None:
     for name in given:
         if name not in known:
-            raise invalid(f"{name}: no such {kind}; the model has {', '.join(known)}")
+            raise invalid(f"no {kind} {shown(name)}; the model has {', '.join(known)}")
 
 
 def _check_tensor(spec: TensorSpec, array: Array, rows: int) -> None:

@@ -77,7 +77,23 @@ def _parse(document: dict[str, Any]) -> Manifest:
     known = {field.name for field in dataclasses.fields(Manifest)}
     values: dict[str, Any] = {name: _frozen(document[name]) for name in known}
     values["tables"] = tuple(Table(**table) for table in document["tables"])
-    return Manifest(**values)
+    manifest = Manifest(**values)
+    _check_types(manifest)
+    return manifest
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Refuse what the rest relies on and JSON leaves open. Raises ValueError."""
+    features: list[object] = [table.feature for table in manifest.tables]
+    texts = [manifest.name, manifest.version, *features, *manifest.dense_names, *manifest.outputs]
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{text!r} is not a name")
+    for table in manifest.tables:
+        if type(table.rows) is not int or table.rows < 1:
+            raise ValueError(f"rows of {table.feature!r} are {table.rows!r}, not a number over 0")
+    if len(set(features)) != len(features):
+        raise ValueError("two tables have the same feature")
 
 
 def _frozen(value: object) -> object:

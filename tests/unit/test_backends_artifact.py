@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -121,3 +122,24 @@ def test_the_plug_in_is_imported_without_pytorch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("name", ["x"], "('x',) is not a name"),
+        ("version", 7, "7 is not a name"),
+        ("tables", [{"feature": 5, "rows": 10, "dim": 4}], "5 is not a name"),
+        ("tables", [{"feature": "a", "rows": "10", "dim": 4}], "rows of 'a' are '10'"),
+        ("tables", [{"feature": "a", "rows": 0, "dim": 4}], "rows of 'a' are 0"),
+        ("tables", [{"feature": "a", "rows": 9, "dim": 4}] * 2, "the same feature"),
+        ("outputs", [None], "None is not a name"),
+    ],
+)
+def test_a_manifest_with_values_of_the_wrong_kind_is_refused_by_value(
+    small_artifact: Path, tmp_path: Path, key: str, value: object, named: str
+) -> None:
+    document = json.loads((small_artifact / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**document, key: value}))
+    with pytest.raises(LoadError, match=re.escape(named)):
+        read_manifest(tmp_path)

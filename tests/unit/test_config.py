@@ -104,3 +104,16 @@ def test_every_value_is_printed_with_its_origin(monkeypatch: pytest.MonkeyPatch)
     assert "grpc.port = 5  # environment NARSIL_GRPC__PORT" in lines
     assert "server.backend = 'fake'  # flag --server-backend" in lines
     assert "scheduler.max_delay_s = 0.0  # default" in lines
+
+
+def test_a_backends_own_flags_need_no_prefix() -> None:
+    config, _ = flags.resolve(["model.pt", "--lanes", "2", "--table-rows", "10,20"])
+    assert config.sections["backend"].lanes == 2
+    assert config.sections["backend"].table_rows == (10, 20)
+    assert config.origins["backend.lanes"] == "flag --backend-lanes"
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_times_that_are_no_times_are_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="drain_delay_s"):
+        flags.resolve([f"--server-drain-delay-s={value}"])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError
 from scheduler.observer import Answered, Observer
@@ -175,3 +176,10 @@ def test_an_observer_that_watches_nothing_exposes_nothing() -> None:
     observer = Observer()
     observer.answered(Answered("http", "fake", 1, None, 0.1))
     assert observer.exposition("text/plain") == (b"", "text/plain; charset=utf-8")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "a\n"])
+async def test_a_name_that_cannot_stand_in_a_url_is_refused_at_load(name: str) -> None:
+    engine = Engine(SchedulerOptions(), Observer())
+    with pytest.raises(LoadError, match="model name"):
+        await engine.load(FakeBackend(FakeOptions(name=name)))

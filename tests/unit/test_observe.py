@@ -86,3 +86,16 @@ async def test_the_loops_lag_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     await asyncio.sleep(0.001)
     watching.cancel()
     assert samples(observer)["narsil_event_loop_lag_seconds_count", ()] > 0
+
+
+def test_a_client_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    record = Answered("http", "fake", 2, Code.INTERNAL, 0.001, "id", "x\nERROR forged" * 100)
+    PrometheusObserver().answered(record)
+    assert len(caplog.text.splitlines()) == 1
+    assert len(caplog.text) < 1000
+
+
+def test_an_accept_header_that_makes_no_sense_gets_plain_text() -> None:
+    body, content_type = PrometheusObserver().exposition("application/openmetrics-text;version=z")
+    assert content_type.startswith("text/plain")
+    assert b"narsil_batch_rows" in body

@@ -52,7 +52,7 @@ def test_a_timeout_that_is_not_above_zero_is_refused(timeout_s: float) -> None:
 
 def test_an_unknown_input_is_refused_naming_those_the_model_has() -> None:
     detail = refusal_of(with_input("dense", np.zeros((2, 3), np.float32)))
-    assert detail == f"dense: no such input; the model has {DENSE}, {LENGTHS}, {VALUES}"
+    assert detail == f"no input 'dense'; the model has {DENSE}, {LENGTHS}, {VALUES}"
 
 
 @pytest.mark.parametrize("name", [DENSE, LENGTHS, VALUES])
@@ -64,7 +64,7 @@ def test_a_missing_input_is_refused_by_name(name: str) -> None:
 
 def test_an_unknown_output_is_refused_naming_those_the_model_has() -> None:
     detail = refusal_of(make_request(1, outputs=("default", "score")))
-    assert detail == "score: no such output; the model has default"
+    assert detail == "no output 'score'; the model has default"
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, ">i4", ">i8"])
