@@ -134,6 +134,10 @@ def test_nan_and_infinity_pass_bit_for_bit() -> None:
             lambda m: setattr(m.id_list_features, "lengths", int32s(1, 2, 0, -7)),
             ["entry 3 has length -7"],
         ),
+        (
+            lambda m: setattr(m.id_list_features, "lengths", int32s(*[INT32_MAX] * 4)),
+            [f"{4 * INT32_MAX} entries"],
+        ),
         # Four times 2^62 is 2^64: a sum that wraps would be 0 and fit empty values.
         (
             lambda m: m.id_list_features.MergeFromString(

@@ -8,7 +8,7 @@ from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
-from tests.fixtures.grpc_calls import grpc_client, grpc_serving, status_of
+from tests.fixtures.grpc_calls import HEALTH, grpc_client, grpc_serving, status_of
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -27,6 +27,18 @@ async def test_an_unknown_service_is_not_found() -> None:
     async with grpc_serving() as served:
         error = await status_of(served.client.check("other"))
         assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+async def test_a_malformed_message_is_an_invalid_argument_and_not_logged(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with grpc_serving() as served:
+        call = served.client.channel.unary_stream(f"{HEALTH}/{method}")(b"\xff\xff")
+        error = await status_of(call.read())
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.details() == "message is not a grpc.health.v1.HealthCheckRequest"
+    assert not caplog.records
 
 
 async def test_a_watcher_hears_of_every_change_until_the_server_stops() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import math
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,6 +15,7 @@ from tests.fixtures.grpc_calls import Client, grpc_serving, scores, status_of
 from tests.fixtures.wire import sample
 from transports.grpc.server import GrpcOptions, GrpcTransport
 
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
 
 
@@ -23,6 +25,15 @@ def taken_port() -> socket.socket:
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     return listener
+
+
+async def failure_of(call: Any) -> grpc.StatusCode | None:
+    """Return how ``call`` failed, or None if it was answered."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return None
 
 
 async def refused(port: int) -> None:
@@ -51,6 +62,47 @@ async def test_an_address_of_another_machine_is_an_error_that_names_it() -> None
             await GrpcTransport(GrpcOptions(host="192.0.2.1")).start(served.serving.engine)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".invalid", "nul\0"])
+async def test_a_host_that_is_no_name_is_an_error_that_names_it(host: str) -> None:
+    async with grpc_serving() as served:
+        with pytest.raises(OSError, match="grpc cannot listen on ") as refusal:
+            await GrpcTransport(GrpcOptions(host=host, port=0)).start(served.serving.engine)
+        assert repr(host) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("port", -1),
+        ("port", 70001),
+        ("max_message_bytes", 0),
+        ("max_message_bytes", 2_000_000_000),
+        ("max_concurrent_streams", 0),
+        ("max_concurrent_streams", 2**31),
+        ("max_connection_age_s", -1.0),
+        ("max_connection_age_s", math.nan),
+        ("max_connection_age_s", math.inf),
+    ],
+)
+def test_an_option_out_of_range_is_refused_with_its_name_and_value(
+    option: str, value: float
+) -> None:
+    with pytest.raises(ValueError, match=f"^{option} must be .*, got {value}$"):
+        GrpcOptions(**{option: value})  # type: ignore[arg-type]  # one of several types
+
+
+async def test_the_largest_options_serve() -> None:
+    largest = GrpcOptions(
+        port=0,
+        max_message_bytes=1_908_874_352,
+        max_concurrent_streams=2**31 - 1,
+        max_connection_age_s=2_147_483,
+    )
+    async with grpc_serving(largest) as served:
+        served.serving.gate.open()
+        assert len(scores(await served.client.predict())) == 2
+
+
 async def test_two_servers_do_not_share_a_port() -> None:
     async with grpc_serving() as served:
         second = GrpcTransport(GrpcOptions(port=served.client.port))
@@ -71,6 +123,30 @@ async def test_stopping_lets_calls_under_way_finish_and_takes_no_new_ones() -> N
         assert not stopping.done()
         running.finish()
         assert len(scores(await call)) == 2
+        await stopping
+
+
+async def test_calls_on_the_wire_when_the_server_stops_are_told_that_it_is_unavailable() -> None:
+    async with grpc_serving() as served:
+        served.serving.gate.open()
+        await served.client.predict()  # connected
+        calls = [served.client.predict() for _ in range(64)]
+        failures = asyncio.gather(*(failure_of(call) for call in calls))
+        await asyncio.sleep(0)
+        await served.transport.stop(grace_s=600)
+        assert {failure for failure in await failures if failure} <= {UNAVAILABLE}
+
+
+async def test_calls_that_arrive_while_the_server_stops_are_refused() -> None:
+    async with grpc_serving() as served:
+        under_way = served.client.predict()
+        running = await served.serving.gate.began()
+        stopping = asyncio.create_task(served.transport.stop(grace_s=600))
+        await asyncio.sleep(0)
+        assert (await status_of(served.client.predict())).code() is UNAVAILABLE
+        assert not stopping.done()
+        running.finish()
+        assert len(scores(await under_way)) == 2
         await stopping
 
 
@@ -122,6 +198,30 @@ async def test_reflection_lists_and_describes_the_services(service: str) -> None
         (file,) = described.file_descriptor_response.file_descriptor_proto
         description = descriptor_pb2.FileDescriptorProto.FromString(file)
         assert [method.name for method in description.service[0].method] == ["Predict"]
+
+
+async def test_an_open_reflection_stream_does_not_hold_up_the_stop() -> None:
+    async with grpc_serving() as served:
+        call = served.client.channel.stream_stream(f"/{REFLECTION[1]}/ServerReflectionInfo")()
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        await call.write(question.SerializeToString())
+        await call.read()
+        # The grace is longer than the test may last.
+        await served.transport.stop(grace_s=600)
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_malformed_reflection_message_is_an_invalid_argument_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with grpc_serving() as served:
+        call = served.client.channel.stream_stream(f"/{REFLECTION[1]}/ServerReflectionInfo")()
+        await call.write(b"\xff\xff")
+        error = await status_of(call.read())
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "message is not a grpc.reflection" in (error.details() or "")
+    assert not caplog.records
 
 
 async def test_reflection_can_be_turned_off() -> None:

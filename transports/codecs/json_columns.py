@@ -1,13 +1,21 @@
 """The columnar JSON layout: ``rows``, flat dense values, lengths and values per feature."""
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from scheduler.errors import invalid
 from scheduler.types import Array, ModelSpec
-from transports.codecs.json_values import DENSE, SPARSE, dense_width, features, floats, integers
+from transports.codecs.json_values import (
+    DENSE,
+    SPARSE,
+    check_rows,
+    dense_width,
+    features,
+    flattened,
+    floats,
+    integers,
+)
 from transports.codecs.strict_json import shown
 
 
@@ -16,6 +24,7 @@ def decode(document: dict[str, Any], spec: ModelSpec) -> tuple[int, dict[str, Ar
     rows = document["rows"]
     if type(rows) is not int or rows < 0:
         raise invalid(f"rows is {shown(rows)}, expected an integer of 0 or more")
+    check_rows(rows, spec)
     inputs: dict[str, Array] = {}
     if DENSE in document:
         inputs[DENSE] = _dense(document[DENSE], rows, dense_width(spec))
@@ -62,8 +71,8 @@ def _bags(columns: dict[str, dict[str, list[Any]]], rows: int, spec: ModelSpec) 
         start = int(ends[found]) - len(columns[names[found]]["values"])
         return f"{SPARSE}.{names[found]}.values[{index - start}]"
 
-    counts = list(chain.from_iterable(column["lengths"] for column in columns.values()))
-    flat = list(chain.from_iterable(column["values"] for column in columns.values()))
+    counts = flattened(column["lengths"] for column in columns.values())
+    flat = flattened(column["values"] for column in columns.values())
     lengths = integers(counts, spec, "lengths", length).reshape(len(names), rows)
     _check_sums(columns)
     return {

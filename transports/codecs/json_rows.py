@@ -1,6 +1,5 @@
 """The row-wise JSON layout: one list per dense row, one list of ids per bag."""
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,11 @@ from scheduler.types import Array, ModelSpec
 from transports.codecs.json_values import (
     DENSE,
     SPARSE,
+    check_rows,
     dense_width,
     dtype_of,
     features,
+    flattened,
     floats,
     integers,
     require,
@@ -22,30 +23,36 @@ from transports.codecs.strict_json import shown
 
 def decode(document: dict[str, Any], spec: ModelSpec) -> tuple[int, dict[str, Array]]:
     """Return the rows and the key-major inputs. Raises ServingError naming the fault."""
-    rows = 0
+    columns = features(document, spec) if SPARSE in document else {}
+    rows = _rows(document, columns)
+    check_rows(rows, spec)
+    _check_columns(columns, rows)
     inputs: dict[str, Array] = {}
     if DENSE in document:
         inputs[DENSE] = _dense(document[DENSE], dense_width(spec))
-        rows = len(inputs[DENSE])
-    if SPARSE in document:
-        columns = features(document, spec)
-        if DENSE not in document:
-            first = next(iter(columns.values()))
-            rows = len(first) if type(first) is list else 0
-        _check_columns(columns, rows)
+    if columns:
         inputs.update(_bags(columns, rows, spec))
     return rows, inputs
 
 
-def _dense(rows: Any, width: int) -> Array:
-    if type(rows) is not list:
-        raise invalid(f"{DENSE} is {shown(rows)}, expected a list of rows")
+def _rows(document: dict[str, Any], columns: dict[str, Any]) -> int:
+    if DENSE not in document:
+        first: Any = next(iter(columns.values()), [])
+        return len(first) if type(first) is list else 0
+    dense = document[DENSE]
+    if type(dense) is not list:
+        raise invalid(f"{DENSE} is {shown(dense)}, expected a list of rows")
+    return len(dense)
+
+
+def _dense(rows: list[Any], width: int) -> Array:
     require(list, rows, lambda row: f"{DENSE} row {row}", f"a list of {width} numbers")
     if not set(map(len, rows)) <= {width}:
         row = next(row for row, values in enumerate(rows) if len(values) != width)
         raise invalid(f"{DENSE} row {row} has {len(rows[row])} values, expected {width}")
-    flat = list(chain.from_iterable(rows))
-    array = floats(flat, lambda index: f"{DENSE} row {index // width}, value {index % width},")
+    array = floats(
+        flattened(rows), lambda index: f"{DENSE} row {index // width}, value {index % width},"
+    )
     return array.reshape(len(rows), width)
 
 
@@ -65,20 +72,16 @@ def _bags(columns: dict[str, list[Any]], rows: int, spec: ModelSpec) -> dict[str
     def bag(index: int) -> str:
         return f"{SPARSE}.{names[index // rows]} row {index % rows}"
 
-    bags = list(chain.from_iterable(columns.values()))
+    bags = flattened(columns.values())
     require(list, bags, bag, "a list of ids")
-    counts = [len(ids) for ids in bags]
-    flat: list[Any] = []
-    for ids in bags:
-        flat += ids  # 40 % faster than chaining many short lists
+    lengths = np.fromiter(map(len, bags), dtype_of(spec, "lengths"), len(bags))
 
     def entry(index: int) -> str:
-        ends = np.cumsum(counts)
+        ends = np.cumsum(list(map(len, bags)))
         found = int(np.searchsorted(ends, index, side="right"))
-        return f"{bag(found)}, id {index - int(ends[found]) + counts[found]},"
+        return f"{bag(found)}, id {index - int(ends[found]) + len(bags[found])},"
 
-    lengths = np.fromiter(counts, dtype_of(spec, "lengths"), len(counts))
     return {
         f"{SPARSE}.lengths": lengths.reshape(len(names), rows),
-        f"{SPARSE}.values": integers(flat, spec, "values", entry),
+        f"{SPARSE}.values": integers(flattened(bags), spec, "values", entry),
     }

@@ -1,6 +1,6 @@
 """What both JSON layouts share: the model's names and widths, and lists -> arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,24 @@ def features(document: dict[str, Any], spec: ModelSpec) -> dict[str, Any]:
     if members.keys() != set(names):
         raise _wrong_features(members, names)
     return {name: members[name] for name in names}
+
+
+def check_rows(rows: int, spec: ModelSpec) -> None:
+    """Refuse more rows than one request may have, before any time goes into their values.
+
+    The scheduler checks it too, for every wire; here it bounds what a long body costs.
+    """
+    limit = spec.max_batch_rows
+    if rows > limit:
+        raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_batch_rows)")
+
+
+def flattened(lists: Iterable[list[Any]]) -> list[Any]:
+    """Return the entries of all ``lists`` in order; faster than chaining them."""
+    flat: list[Any] = []
+    for values in lists:
+        flat += values
+    return flat
 
 
 def require(expected: type, values: list[Any], place: Place, words: str) -> None:
@@ -88,7 +106,7 @@ def integers(values: list[Any], spec: ModelSpec, part: str, place: Place) -> Arr
 def _wrong_type(
     expected: tuple[type, ...], values: list[Any], place: Place, words: str
 ) -> ServingError:
-    index = next(i for i, value in enumerate(values) if type(value) not in expected)
+    index = list(map(expected.__contains__, map(type, values))).index(False)
     return invalid(f"{place(index)} is {shown(values[index])}, expected {words}")
 
 

@@ -68,12 +68,14 @@ def _floats(
 def _sparse(
     field: str, message: predictor_pb2.SparseFeatures, rows: int
 ) -> Iterator[tuple[str, Array]]:
-    features, values, weights = message.num_features, message.values, message.weights
-    parts = {"lengths": message.lengths, "values": values, "weights": weights}
+    features = message.num_features
+    # Each read of a bytes field copies it: read once.
+    lengths_data, values, weights = message.lengths, message.values, message.weights
+    parts = {"lengths": lengths_data, "values": values, "weights": weights}
     if _absent(field, features, parts):
         return
     origin = f"num_features {features} x batch_size {rows}"
-    lengths = _integers(f"{field}.lengths", message.lengths, features * rows, origin)
+    lengths = _integers(f"{field}.lengths", lengths_data, features * rows, origin)
     if lengths.min(initial=0) < 0:  # their sum, which sizes the values, would mean nothing
         entry = int(lengths.argmin())
         raise invalid(
@@ -116,5 +118,7 @@ def _integers(name: str, data: bytes, entries: int, origin: str) -> Array:
 
 def _exact_sum(lengths: Array) -> int:
     """Sum without wrapping: int64 lengths may add up past 2^63, and a wrapped sum may fit."""
-    high, low = np.divmod(lengths.astype(np.int64, copy=False), 1 << 32)
+    if int(lengths.max(initial=0)) * lengths.size < 1 << 63:
+        return int(lengths.sum(dtype=np.int64))
+    high, low = np.divmod(lengths, 1 << 32)
     return (int(high.sum()) << 32) + int(low.sum())

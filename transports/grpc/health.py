@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from scheduler.engine import Engine
 from transports.grpc import predict
+from transports.grpc.messages import parsed
 
 SERVICE = "grpc.health.v1.Health"
 
@@ -28,13 +29,10 @@ class Health:
 
     def method_handlers(self) -> grpc.GenericRpcHandler:
         """Return what grpcio registers for the service."""
-        codec = {
-            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
-            "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
-        }
+        written = {"response_serializer": health_pb2.HealthCheckResponse.SerializeToString}
         handlers = {
-            "Check": grpc.unary_unary_rpc_method_handler(self.check, **codec),
-            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **codec),
+            "Check": grpc.unary_unary_rpc_method_handler(self.check, **written),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **written),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -48,15 +46,17 @@ class Health:
             self._changed()
             self._unwatch()
 
-    async def check(self, request: Any, context: Any) -> Any:
+    async def check(self, body: bytes, context: Any) -> Any:
         """Return the status of one service; NOT_FOUND if there is none of that name."""
+        request = await parsed(health_pb2.HealthCheckRequest, body, context)
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service or model")
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def watch(self, request: Any, context: Any) -> None:
+    async def watch(self, body: bytes, context: Any) -> None:
         """Send the status now and whenever it changes; SERVICE_UNKNOWN may become another."""
+        request = await parsed(health_pb2.HealthCheckRequest, body, context)
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:

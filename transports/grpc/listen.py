@@ -18,8 +18,7 @@ async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
     with one address of several: "localhost" on ::1 alone, while another server has the port on
     127.0.0.1 and gets half of the clients.
     """
-    loop = asyncio.get_running_loop()
-    for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, address in await _addresses(host, port):
         try:
             _probe(family, address)
         except OSError as error:
@@ -31,6 +30,16 @@ async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
     except RuntimeError as error:
         raise _refused(errno.EADDRNOTAVAIL, host, port) from error
     return f"{authority}:{bound}"
+
+
+async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, ValueError) as error:  # ValueError: no name at all, "a..b" or a NUL
+        why = error.strerror if isinstance(error, socket.gaierror) else error
+        raise OSError(f"grpc cannot listen on {host!r} port {port}: {why}") from error
+    return [(family, address) for family, _, _, _, address in found]
 
 
 def _probe(family: int, address: tuple[object, ...]) -> None:

@@ -38,11 +38,21 @@ class PredictHandler:
     def __init__(self, engine: Engine, max_message_bytes: int) -> None:
         self._engine = engine
         self._max_message_bytes = max_message_bytes
+        self._closing = False
+        self._closed = asyncio.Event()
 
     def method_handlers(self) -> grpc.GenericRpcHandler:
         """Return what grpcio registers for the service."""
         handlers = {"Predict": grpc.unary_unary_rpc_method_handler(self.predict)}
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def hold(self) -> None:
+        """Take no more requests: new calls wait for ``close``, which refuses them all at once."""
+        self._closing = True
+
+    def close(self) -> None:
+        """Refuse the calls held and, after ``hold``, those still to come."""
+        self._closed.set()
 
     async def predict(self, body: bytes, context: Any) -> bytes:
         """Answer one call, or abort it; the observer hears of it exactly once."""
@@ -52,6 +62,7 @@ class PredictHandler:
         # What is known of the request so far; replaced as more becomes known.
         request = InferRequest(model="", rows=0, inputs={}, id=request_id)
         try:
+            await self._refuse_if_closing()
             model = self._engine.spec(metadata.get(_MODEL, "")).name
             request = dataclasses.replace(request, model=model)
             request = self._decode(body, request, context)
@@ -73,6 +84,11 @@ class PredictHandler:
             return answer
         self._record(request, started_s, failure)
         return await _abort(context, failure, request_id)
+
+    async def _refuse_if_closing(self) -> None:
+        if self._closing:
+            await self._closed.wait()
+            raise ServingError(Code.UNAVAILABLE, "the server is shutting down")
 
     def _decode(self, body: bytes, known: InferRequest, context: Any) -> InferRequest:
         if len(body) > self._max_message_bytes:

@@ -1,5 +1,6 @@
 """The gRPC transport: one grpc.aio server on the running loop (uvloop or the default one)."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import grpc
@@ -7,6 +8,14 @@ import grpc
 from scheduler.engine import Engine
 from transports.grpc import health, predict, reflection
 from transports.grpc.listen import listen
+
+# How long new calls are held before the stop, for those on the wire to arrive.
+_HOLD_S = 0.2
+
+_INT_MAX = (1 << 31) - 1
+# Room above the limit, where the handler refuses with a message that names the option; grpcio
+# itself refuses what is larger still, before it is read.
+_HEADROOM = 9 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,26 @@ class GrpcOptions:
         default=True, metadata={"help": "describe the services to clients such as grpcurl"}
     )
 
+    def __post_init__(self) -> None:
+        """Refuse what grpcio would bend to something else in silence. Raises ValueError."""
+        self._check("port", 0, 65535)
+        self._check("max_message_bytes", 1, int(_INT_MAX / _HEADROOM))
+        self._check("max_concurrent_streams", 1, _INT_MAX)
+        self._check("max_connection_age_s", 0, _INT_MAX // 1000)  # grpcio counts milliseconds
+
+    def _check(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if not least <= value <= most:  # nor is NaN
+            raise ValueError(f"{name} must be {least} to {most}, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    server: grpc.aio.Server
+    predict: predict.PredictHandler
+    health: health.Health
+    reflection: reflection.Reflection
+
 
 class GrpcTransport:
     """Serve ``predictor.Predictor``, ``grpc.health.v1.Health`` and reflection."""
@@ -40,46 +69,51 @@ class GrpcTransport:
 
     def __init__(self, options: GrpcOptions) -> None:
         self._options = options
-        self._server: grpc.aio.Server | None = None
-        self._health: health.Health | None = None
+        self._running: _Running | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen and serve; return the address. Raises OSError if the port is taken."""
         options = self._options
         server = grpc.aio.server(options=_channel_arguments(options))
         address = await listen(server, options.host, options.port)
-        self._health = health.Health(engine)
+        running = _Running(
+            server,
+            predict.PredictHandler(engine, options.max_message_bytes),
+            health.Health(engine),
+            reflection.Reflection((predict.SERVICE, health.SERVICE)),
+        )
         server.add_generic_rpc_handlers(
-            (
-                predict.PredictHandler(engine, options.max_message_bytes).method_handlers(),
-                self._health.method_handlers(),
-            )
+            (running.predict.method_handlers(), running.health.method_handlers())
         )
         if options.reflection:
-            server.add_generic_rpc_handlers(
-                tuple(reflection.method_handlers((predict.SERVICE, health.SERVICE)))
-            )
+            server.add_generic_rpc_handlers(tuple(running.reflection.method_handlers()))
         await server.start()
-        self._server = server
+        self._running = running
         return (f"grpc://{address}",)
 
     async def stop(self, grace_s: float) -> None:
-        """Send GOAWAY, let calls under way finish for at most ``grace_s`` seconds, close.
+        """Refuse new calls, let those under way finish for at most ``grace_s`` seconds, close.
 
-        A call that crosses the GOAWAY on the wire ends UNAVAILABLE or, about once in a hundred,
-        CANCELLED: grpcio's own answer, given before a handler sees the call.
+        What reaches grpcio between its GOAWAY and the client's reading of it ends CANCELLED before
+        a handler sees it. So new calls are first held for a moment: a client that waits for its
+        answers then has nothing on the wire. They are refused (UNAVAILABLE) behind the GOAWAY.
         """
-        if self._health is not None:
-            self._health.close()
-        if self._server is not None:
-            await self._server.stop(grace_s)
+        if self._running is None:
+            return
+        running, hold_s = self._running, min(_HOLD_S, grace_s / 2)
+        running.health.close()
+        running.reflection.close()
+        running.predict.hold()
+        await asyncio.sleep(hold_s)
+        stopping = asyncio.create_task(running.server.stop(grace_s - hold_s))
+        await asyncio.sleep(0)  # the task begins with the GOAWAY
+        running.predict.close()
+        await stopping
 
 
 def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
     arguments = [
-        # Room above the limit, where the handler refuses with a message that names the option;
-        # grpcio itself refuses what is larger still, before it is read.
-        ("grpc.max_receive_message_length", min(options.max_message_bytes * 9 // 8, (1 << 31) - 1)),
+        ("grpc.max_receive_message_length", int(options.max_message_bytes * _HEADROOM)),
         ("grpc.max_send_message_length", options.max_message_bytes),
         ("grpc.max_concurrent_streams", options.max_concurrent_streams),
         # Clients may ping idle connections every 10 s; grpcio's default drops them for that.
