@@ -31,9 +31,12 @@ async def test_a_connection_that_ends_fails_what_waits_and_what_follows(
     async with http3_client(transport) as client:
         waiting = asyncio.create_task(client.post("/v1/predict", json_body([0.5]), {}))
         await engine.entered.wait()
-        await transport.stop(0.0)
+        assert transport._endpoint is not None
+        (connection,) = transport._endpoint._host.connections
+        connection.close()
         with pytest.raises(Http3Error):
             await waiting
+        await transport.stop(0.0)
         with pytest.raises(Http3Error, match="closed"):
             await client.get("/livez")
 

@@ -25,7 +25,7 @@ def engine() -> StubEngine:
 
 @pytest.fixture
 async def transport(engine: StubEngine, certificates: Path) -> AsyncIterator[Http3Transport]:
-    async with http3_served(engine, certificates) as running:
+    async with http3_served(engine, certificates, max_json_bytes=LIMIT_BYTES) as running:
         yield running
 
 

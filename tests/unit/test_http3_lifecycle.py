@@ -17,6 +17,7 @@ from tests.fixtures.stub_serving import (
     assert_no_task_remains,
     http3_served,
     json_body,
+    problem,
 )
 from transports.http3.server import Http3Options, Http3Transport
 
@@ -108,15 +109,29 @@ async def test_stop_delivers_an_answer_larger_than_a_window(certificates: Path) 
         await stopping
 
 
-async def test_stop_cuts_what_outlasts_the_grace_and_leaves_no_task(certificates: Path) -> None:
+async def test_stop_answers_what_outlasts_the_grace_and_leaves_no_task(certificates: Path) -> None:
     engine, before = StubEngine(), asyncio.all_tasks()
     transport = await started(engine, certificates)
     engine.gate.clear()
     async with raw_client(transport) as raw:
-        raw.request(head(), json_body([0.5]))
+        stream_id = raw.request(head(), json_body([0.5]))
         await engine.entered.wait()
         await transport.stop(0.01)
+        problem(await raw.answer(stream_id), 503)
         await raw.wait_for(ConnectionTerminated)
     await assert_no_task_remains(before)
     (record,) = engine.watcher.records
-    assert record.code is Code.CANCELLED
+    assert record.code is Code.UNAVAILABLE
+
+
+async def test_stop_does_not_wait_for_a_body_that_is_not_complete(certificates: Path) -> None:
+    engine = StubEngine()
+    transport = await started(engine, certificates)
+    async with raw_client(transport) as raw:
+        first = raw.request(head(), json_body([0.5])[:-1], end=False)
+        assert await raw.status(raw.request(head("GET", "/livez"))) == 200
+        stopping = asyncio.create_task(transport.stop(60.0))
+        assert "stopping" in problem(await raw.answer(first), 503)["detail"]
+        await stopping
+    (record,) = engine.watcher.records
+    assert record.code is Code.UNAVAILABLE

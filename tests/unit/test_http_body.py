@@ -1,4 +1,4 @@
-"""Body reading: limits of bytes and time, and a client that leaves."""
+"""Body reading: limits of bytes, of memory and of time, and a client that leaves."""
 
 import asyncio
 import dataclasses
@@ -9,10 +9,11 @@ import pytest
 from starlette.types import Message
 
 from scheduler.errors import Code, ServingError
-from transports.http.body import Body, BodyLimits
+from transports.http.body import Body
+from transports.http.intake import BodyLimits, Intake
 from transports.http.problem import HttpError
 
-LIMITS = BodyLimits(max_request_bytes=8, timeout_s=60.0)
+LIMITS = BodyLimits(max_request_bytes=8, max_json_bytes=4, max_buffered_bytes=12, timeout_s=60.0)
 
 
 class Wire:
@@ -20,9 +21,11 @@ class Wire:
 
     def __init__(self, *messages: Message) -> None:
         self.messages = list(messages)
+        self.waiting = asyncio.Event()
 
     async def __call__(self) -> Message:
         if not self.messages:
+            self.waiting.set()
             await asyncio.Event().wait()
         return self.messages.pop(0)
 
@@ -31,20 +34,28 @@ def chunk(body: bytes, more_body: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more_body}
 
 
+def body_of(*messages: Message) -> Body:
+    return Body(Wire(*messages), Intake(LIMITS))
+
+
+async def read(body: Body, declared_bytes: int | None = None, is_json: bool = False) -> bytes:
+    return await body.read(declared_bytes, is_json)
+
+
 async def test_a_body_in_pieces_is_read_whole() -> None:
-    body = Body(Wire(chunk(b"ab", True), chunk(b"", True), chunk(b"cd", True), chunk(b"")), LIMITS)
-    assert await body.read(None) == b"abcd"
+    body = body_of(chunk(b"ab", True), chunk(b"", True), chunk(b"cd", True), chunk(b""))
+    assert await read(body) == b"abcd"
     assert body.complete
 
 
 async def test_a_body_of_exactly_the_limit_is_read() -> None:
-    assert await Body(Wire(chunk(b"12345678")), LIMITS).read(8) == b"12345678"
+    assert await read(body_of(chunk(b"12345678")), declared_bytes=8) == b"12345678"
 
 
 async def test_a_declared_length_over_the_limit_is_refused_before_anything_is_read() -> None:
     wire = Wire(chunk(b"123456789"))
     with pytest.raises(ServingError) as raised:
-        await Body(wire, LIMITS).read(9)
+        await read(Body(wire, Intake(LIMITS)), declared_bytes=9)
     assert raised.value.code is Code.PAYLOAD_TOO_LARGE
     assert raised.value.detail == "body: 9 bytes exceed the limit of 8 bytes (max_request_bytes)"
     assert len(wire.messages) == 1
@@ -53,41 +64,86 @@ async def test_a_declared_length_over_the_limit_is_refused_before_anything_is_re
 async def test_an_undeclared_body_is_refused_while_it_streams() -> None:
     wire = Wire(chunk(b"12345", True), chunk(b"6789", True), chunk(b"never read", True))
     with pytest.raises(ServingError, match="9 bytes so far exceed the limit of 8 bytes"):
-        await Body(wire, LIMITS).read(None)
+        await read(Body(wire, Intake(LIMITS)))
     assert len(wire.messages) == 1
 
 
 async def test_the_last_piece_counts_too() -> None:
     with pytest.raises(ServingError, match="body: 9 bytes exceed"):
-        await Body(Wire(chunk(b"12345", True), chunk(b"6789")), LIMITS).read(None)
+        await read(body_of(chunk(b"12345", True), chunk(b"6789")))
+
+
+@pytest.mark.parametrize("declared_bytes", [5, None])
+async def test_json_has_a_smaller_limit_and_the_refusal_says_what_takes_more(
+    declared_bytes: int | None,
+) -> None:
+    assert await read(body_of(chunk(b"1234")), is_json=True) == b"1234"
+    with pytest.raises(ServingError) as raised:
+        await read(body_of(chunk(b"12345")), declared_bytes, is_json=True)
+    assert raised.value.code is Code.PAYLOAD_TOO_LARGE
+    assert raised.value.detail == (
+        "body: 5 bytes exceed the limit of 4 bytes for JSON (max_json_bytes); "
+        "protobuf may have 8 bytes (max_request_bytes)"
+    )
+
+
+async def test_json_over_the_limit_of_all_bodies_is_refused_by_that_one() -> None:
+    with pytest.raises(ServingError, match="max_request_bytes") as raised:
+        await read(body_of(), declared_bytes=9, is_json=True)
+    assert "max_json_bytes" not in raised.value.detail
+
+
+async def test_bodies_share_one_memory_and_give_it_back() -> None:
+    intake = Intake(LIMITS)
+    holding = Body(Wire(chunk(b"12345678")), intake)
+    await read(holding)
+    with pytest.raises(ServingError, match=r"limit of 12 bytes \(max_buffered_bytes\)") as raised:
+        await read(refused := Body(Wire(chunk(b"1234", True), chunk(b"5")), intake))
+    assert raised.value.code is Code.OVERLOADED
+    refused.release()
+    assert await read(Body(Wire(chunk(b"1234")), intake)) == b"1234"
+    holding.release()
+    assert await read(Body(Wire(chunk(b"12345678")), intake)) == b"12345678"
+
+
+async def test_closing_ends_the_reading_of_what_is_not_complete_and_of_all_to_come() -> None:
+    intake, wire = Intake(LIMITS), Wire(chunk(b"1", True))
+    reading = asyncio.create_task(read(Body(wire, intake)))
+    await wire.waiting.wait()
+    intake.close()
+    with pytest.raises(ServingError, match="stopping") as raised:
+        await reading
+    assert raised.value.code is Code.UNAVAILABLE
+    with pytest.raises(ServingError, match="stopping"):
+        await read(Body(Wire(chunk(b"1")), intake))
 
 
 async def test_a_client_that_leaves_mid_body_is_a_cancelled_request() -> None:
     with pytest.raises(ServingError) as raised:
-        await Body(Wire(chunk(b"1", True), {"type": "http.disconnect"}), LIMITS).read(None)
+        await read(body_of(chunk(b"1", True), {"type": "http.disconnect"}))
     assert raised.value.code is Code.CANCELLED
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_a_408() -> None:
     limits = dataclasses.replace(LIMITS, timeout_s=0.01)
     with pytest.raises(HttpError, match="body_timeout_s") as raised:
-        await Body(Wire(chunk(b"1", True)), limits).read(None)
+        await read(Body(Wire(chunk(b"1", True)), Intake(limits)))
     assert raised.value.status is HTTPStatus.REQUEST_TIMEOUT
 
 
 async def test_draining_ends_with_the_body() -> None:
-    body = Body(Wire(chunk(b"123456", True), chunk(b"78"), chunk(b"the next request")), LIMITS)
+    body = body_of(chunk(b"123456", True), chunk(b"78"), chunk(b"the next request"))
     await body.drain()
     assert body.complete
 
 
 async def test_draining_gives_up_on_a_body_without_end() -> None:
     wire = Wire(*[chunk(b"1234", True)] * 100)
-    await Body(wire, LIMITS).drain()
+    await Body(wire, Intake(LIMITS)).drain()
     assert len(wire.messages) == 96
 
 
 async def test_draining_ends_when_the_client_leaves() -> None:
-    body = Body(Wire(chunk(b"1", True), {"type": "http.disconnect"}), LIMITS)
+    body = body_of(chunk(b"1", True), {"type": "http.disconnect"})
     await body.drain()
     assert not body.complete

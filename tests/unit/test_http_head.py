@@ -55,7 +55,9 @@ def test_a_timeout_is_read_in_milliseconds() -> None:
     assert parse_head({b"x-request-timeout-ms": b"2.5"}).timeout_s == 0.0025
 
 
-@pytest.mark.parametrize("value", [b"0", b"-1", b"nan", b"inf", b"soon", b"", b"1e999"])
+@pytest.mark.parametrize(
+    "value", [b"0", b"-1", b"nan", b"inf", b"", b"1e3", b"1_000", b"+1", b" 1", b"1" * 400]
+)
 def test_a_timeout_that_is_no_positive_number_is_refused_by_name(value: bytes) -> None:
     with pytest.raises(ServingError, match="x-request-timeout-ms") as raised:
         parse_head({b"x-request-timeout-ms": value})

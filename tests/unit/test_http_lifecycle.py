@@ -1,6 +1,7 @@
 """Start and stop of the HTTP/1.1 transport."""
 
 import asyncio
+import re
 import socket
 
 import httpx
@@ -9,7 +10,13 @@ import pytest
 from scheduler.errors import Code
 from tests.fixtures.raw_http import post, raw
 from tests.fixtures.stub_engine import StubEngine
-from tests.fixtures.stub_serving import assert_no_task_remains, http_served, json_body
+from tests.fixtures.stub_serving import (
+    assert_no_task_remains,
+    http_served,
+    json_body,
+    problem,
+)
+from transports.http.protocol import MAX_PIPELINED, PIECE_BYTES
 from transports.http.server import HttpOptions, HttpTransport
 
 
@@ -26,9 +33,10 @@ async def test_a_taken_port_is_named() -> None:
             await HttpTransport(HttpOptions(port=port)).start(StubEngine())
 
 
-async def test_an_unknown_host_is_named() -> None:
-    with pytest.raises(OSError, match=r"no\.such\.host\.invalid"):
-        await HttpTransport(HttpOptions(host="no.such.host.invalid")).start(StubEngine())
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 64, "a..b", "nul\0"])
+async def test_a_host_that_is_none_is_named(host: str) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on {re.escape(host)}:8000/tcp: "):
+        await HttpTransport(HttpOptions(host=host)).start(StubEngine())
 
 
 async def test_a_port_is_free_again_after_stop() -> None:
@@ -65,16 +73,84 @@ async def test_stop_lets_the_answer_under_way_finish_and_closes_idle_connections
     await assert_no_task_remains(before)
 
 
-async def test_stop_cuts_what_outlasts_the_grace_and_leaves_no_task() -> None:
+async def test_stop_answers_what_outlasts_the_grace_and_leaves_no_task() -> None:
     engine, before = StubEngine(), asyncio.all_tasks()
     transport = HttpTransport(HttpOptions(port=0))
     (url,) = await transport.start(engine)
     engine.gate.clear()
-    async with raw(url) as busy, raw(url) as uploading:
-        await uploading.send(post(json_body([0.5]))[:-1])
-        await busy.send(post(json_body([0.5])))
+    async with raw(url) as busy:
+        await busy.send(post(json_body([0.5])), post(json_body([0.5])))
         await engine.entered.wait()
         await transport.stop(0.01)
+        for _ in range(2):
+            problem((await busy.answer()).body, 503)
+        assert await busy.closed()
         await assert_no_task_remains(before)
     records = await engine.watcher.wait_for(2)
-    assert {record.code for record in records} == {Code.CANCELLED}
+    assert {record.code for record in records} == {Code.UNAVAILABLE}
+
+
+async def test_stop_does_not_wait_for_a_body_that_is_not_complete() -> None:
+    engine, before = StubEngine(), asyncio.all_tasks()
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(engine)
+    async with raw(url) as uploading:
+        await uploading.send(post(json_body([0.5]), "expect: 100-continue")[:-1])
+        await uploading.reader.readuntil(b"100 Continue\r\n\r\n")
+        stopping = asyncio.create_task(transport.stop(60.0))
+        answer = await uploading.answer()
+        assert "stopping" in problem(answer.body, 503)["detail"]
+        uploading.writer.close()
+        await stopping
+    await assert_no_task_remains(before)
+    (record,) = engine.watcher.records
+    assert record.code is Code.UNAVAILABLE
+
+
+async def test_a_client_that_takes_nothing_of_its_answers_is_cut() -> None:
+    transport = HttpTransport(HttpOptions(port=0, write_timeout_s=0.2))
+    (url,) = await transport.start(StubEngine())
+    async with raw(url) as deaf:
+        big = b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n"
+        await deaf.send(big * 10)
+        await deaf.reader.readuntil(b"\r\n\r\n")
+        assert transport._listener is not None
+        await transport._listener._wait_closed()
+    await transport.stop(0.0)
+
+
+async def test_requests_in_the_pipeline_are_parsed_a_few_at_a_time() -> None:
+    engine, count = StubEngine(), 3000
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(engine)
+    engine.gate.clear()
+    async with raw(url) as connection:
+        short = b"GET /livez HTTP/1.1\r\n\r\n"
+        sending = asyncio.create_task(connection.send(post(json_body([0.5])), short * count))
+        await engine.entered.wait()
+        assert transport._listener is not None
+        (protocol,) = transport._listener._connections()
+        async with raw(url) as other:
+            for _ in range(3):
+                await other.send(short)
+                assert (await other.answer()).status == 200
+        most = MAX_PIPELINED + PIECE_BYTES // len(short) + 1
+        assert MAX_PIPELINED <= len(protocol.pipeline) <= most
+        engine.gate.set()
+        for _ in range(count + 1):
+            assert (await connection.answer()).status == 200
+        await sending
+    await transport.stop(1.0)
+
+
+async def test_an_answers_body_does_not_wait_for_its_head_to_be_acknowledged() -> None:
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(StubEngine())
+    async with raw(url) as connection:
+        await connection.send(b"GET /livez HTTP/1.1\r\n\r\n")
+        await connection.answer()
+        assert transport._listener is not None
+        (protocol,) = transport._listener._connections()
+        accepted = protocol.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    await transport.stop(1.0)

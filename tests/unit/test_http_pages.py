@@ -122,3 +122,10 @@ async def test_openapi_has_no_dangling_reference(client: httpx.AsyncClient) -> N
     references = set(re.findall(r'"#/components/schemas/(\w+)"', answer.text))
     assert "Problem" in references
     assert references <= set(schemas)
+
+
+async def test_an_unknown_path_is_quoted_and_cut(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/nope%0a" + "x" * 5000)
+    detail = problem(answer.content, 404)["detail"]
+    assert detail.startswith('"GET" "/nope\\nxxx')
+    assert len(detail) < 200

@@ -179,6 +179,35 @@ async def test_another_method_is_refused_and_post_named(
         problem(answer.content, 405)
 
 
+async def test_json_over_its_own_limit_is_refused_and_protobuf_is_not(engine: StubEngine) -> None:
+    async with (
+        http_served(engine, max_json_bytes=100) as url,
+        httpx.AsyncClient(base_url=url) as http,
+    ):
+        refused = await http.post(PREDICT, content=json_body([0.5] * 10))
+        assert "max_json_bytes" in problem(refused.content, 413)["detail"]
+        body, headers = protobuf_body([0.5] * 10), {"content-type": PROTOBUF}
+        assert len(body) > 100
+        assert (await http.post(PREDICT, content=body, headers=headers)).status_code == 200
+
+
+async def test_bodies_over_the_memory_for_all_are_refused_until_there_is_room(
+    engine: StubEngine,
+) -> None:
+    body = json_body([0.5])
+    limits = {"max_request_bytes": len(body), "max_buffered_bytes": 2 * len(body) - 1}
+    async with http_served(engine, **limits) as url, httpx.AsyncClient(base_url=url) as http:
+        engine.gate.clear()
+        holding = asyncio.create_task(http.post(PREDICT, content=body))
+        await engine.entered.wait()
+        refused = await http.post(PREDICT, content=body)
+        assert "max_buffered_bytes" in problem(refused.content, 429)["detail"]
+        assert refused.headers["retry-after"] == "1"
+        engine.gate.set()
+        assert (await holding).status_code == 200
+        assert (await http.post(PREDICT, content=body)).status_code == 200
+
+
 async def test_zero_rows_are_an_empty_answer(client: httpx.AsyncClient) -> None:
     answer = await client.post(PREDICT, content=json_body([]))
     assert answer.json()["predictions"] == {"default": []}

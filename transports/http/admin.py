@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from scheduler.engine import Engine
 from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.pages import pages
+from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
 
-LISTENER = ListenerOptions(keep_alive_s=75, head_timeout_s=30.0, backlog=128)
+LISTENER = ListenerOptions(backlog=128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class AdminOptions:
 
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
     port: int = field(default=9090, metadata={"help": "TCP port; 0: any free one"})
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. Raises ValueError."""
+        check_range("port", self.port, PORTS)
 
 
 class AdminTransport:

@@ -4,7 +4,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import Receive, Scope, Send
 
 from scheduler.engine import Engine
-from transports.http.body import BodyLimits
+from transports.http.intake import Intake
 from transports.http.pages import pages, unexpected_error
 from transports.http.predict import PredictRoute, model_in
 
@@ -12,9 +12,9 @@ from transports.http.predict import PredictRoute, model_in
 class HttpApp:
     """Route a request by its path."""
 
-    def __init__(self, engine: Engine, limits: BodyLimits) -> None:
+    def __init__(self, engine: Engine, intake: Intake) -> None:
         # Answers and re-raises what nobody foresaw, so that the server logs it.
-        self._predict = ServerErrorMiddleware(PredictRoute(engine, limits), unexpected_error)
+        self._predict = ServerErrorMiddleware(PredictRoute(engine, intake), unexpected_error)
         self._pages = pages(engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,48 +1,45 @@
-"""Read a request's body whole, within a limit of bytes and of time."""
+"""Read a request's body whole, within limits of bytes and of time."""
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.types import Receive
 
 from scheduler.errors import Code, ServingError
+from transports.http.disconnect import reason
+from transports.http.intake import Intake
 from transports.http.problem import HttpError
 
 # An early answer is lost when the connection closes on bytes nobody read (the kernel resets it),
 # so what a client still sends is read for a while: enough for one that looks only after its last
-# byte, and bounded for one that never ends.
+# byte, and bounded for one that never ends. A server that stops has less time.
 DRAIN_S = 5.0
+STOPPING_DRAIN_S = 1.0
 DRAIN_FACTOR = 2
-
-
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Bound one request body: its size, and the seconds from its head to its last byte."""
-
-    max_request_bytes: int
-    timeout_s: float
 
 
 class Body:
     """One request's body; ``complete`` once its last byte has been taken."""
 
-    def __init__(self, receive: Receive, limits: BodyLimits) -> None:
+    def __init__(self, receive: Receive, intake: Intake) -> None:
         self.complete = False
         self._receive = receive
-        self._limits = limits
+        self._intake = intake
+        self._limits = intake.limits
+        self._held_bytes = 0
 
-    async def read(self, declared_bytes: int | None) -> bytes:
+    async def read(self, declared_bytes: int | None, is_json: bool) -> bytes:
         """Return the body; too long a one is refused as soon as that shows.
 
-        Raises ServingError (PAYLOAD_TOO_LARGE; CANCELLED if the client left) or HttpError (408).
+        Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED, UNAVAILABLE; CANCELLED if the client
+        left) or HttpError (408; 400 for what is not HTTP).
         """
         if declared_bytes is not None:
-            self._check(declared_bytes, "bytes")
+            self._check(declared_bytes, "bytes", is_json)
         try:
-            async with asyncio.timeout(self._limits.timeout_s):
-                return await self._read()
+            async with self._intake.reading():
+                return await self._read(is_json)
         except TimeoutError as error:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
@@ -53,36 +50,47 @@ class Body:
     async def drain(self) -> None:
         """Throw away what is still coming, within bounds."""
         left_bytes = DRAIN_FACTOR * self._limits.max_request_bytes
-        with contextlib.suppress(TimeoutError, ServingError):
-            async with asyncio.timeout(DRAIN_S):
+        with contextlib.suppress(TimeoutError, ServingError, HttpError):
+            async with asyncio.timeout(STOPPING_DRAIN_S if self._intake.closed else DRAIN_S):
                 while not self.complete and left_bytes > 0:
                     left_bytes -= len(await self._next())
 
-    async def _read(self) -> bytes:
+    def release(self) -> None:
+        """Give back the memory; the request has ended."""
+        self._intake.give_back(self._held_bytes)
+        self._held_bytes = 0
+
+    async def _read(self, is_json: bool) -> bytes:
         chunks: list[bytes] = []
-        size_bytes = 0
         while True:
             chunk = await self._next()
+            size_bytes = self._held_bytes + len(chunk)
+            self._check(size_bytes, "bytes" if self.complete else "bytes so far", is_json)
+            self._intake.take(len(chunk))
+            self._held_bytes = size_bytes
             chunks.append(chunk)
-            size_bytes += len(chunk)
             if self.complete:
                 break
-            self._check(size_bytes, "bytes so far")
-        self._check(size_bytes, "bytes")
         return b"".join(chunks)
 
     async def _next(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            raise ServingError(Code.CANCELLED, "the client left before its body was complete")
+            raise reason(message, "the client left before its body was complete")
         self.complete = not message.get("more_body", False)
         chunk: bytes = message.get("body", b"")
         return chunk
 
-    def _check(self, size_bytes: int, unit: str) -> None:
-        limit = self._limits.max_request_bytes
+    def _check(self, size_bytes: int, unit: str, is_json: bool) -> None:
+        limit, json_limit = self._limits.max_request_bytes, self._limits.max_json_bytes
         if size_bytes > limit:
             raise ServingError(
                 Code.PAYLOAD_TOO_LARGE,
                 f"body: {size_bytes} {unit} exceed the limit of {limit} bytes (max_request_bytes)",
+            )
+        if is_json and size_bytes > json_limit:
+            raise ServingError(
+                Code.PAYLOAD_TOO_LARGE,
+                f"body: {size_bytes} {unit} exceed the limit of {json_limit} bytes for JSON "
+                f"(max_json_bytes); protobuf may have {limit} bytes (max_request_bytes)",
             )

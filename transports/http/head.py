@@ -14,6 +14,8 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 MAX_REQUEST_ID_CHARACTERS = 128
+# Not all that float() takes: no exponent, sign, space, underscore or "nan".
+_DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 _NOT_IN_REQUEST_ID = re.compile(rb"[^A-Za-z0-9._:/+=@-]")
 
 
@@ -60,11 +62,8 @@ def _media_type(content_type: bytes | None) -> str:
 def _timeout_s(header: bytes | None) -> float:
     if header is None:
         return math.inf
-    try:
-        timeout_ms = float(header)
-    except ValueError:
-        timeout_ms = math.nan
-    if not 0 < timeout_ms < math.inf:
+    timeout_ms = float(header) if _DECIMAL.fullmatch(header) else 0.0
+    if timeout_ms == 0:
         raise invalid(f"x-request-timeout-ms: {_shown(header)} is not a number of ms above 0")
     return timeout_ms / 1000
 

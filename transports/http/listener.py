@@ -10,16 +10,21 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from scheduler.errors import Code, ServingError
 from transports.http.protocol import HttpProtocol
 from transports.http.standing import StandingHeaders
+
+# After the grace: how long the last answers, which say so, may take to leave.
+FLUSH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """Bound connections: idle ones, ones that send no request, ones not yet accepted."""
+    """Bound connections: idle ones, ones that send no request or read no answer, new ones."""
 
     keep_alive_s: int = 75
     head_timeout_s: float = 30.0
+    write_timeout_s: float = 60.0
     backlog: int = 2048
 
 
@@ -38,6 +43,10 @@ class TcpListener:
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serve on ``bound``, which is the listener's from here on."""
+        # The kernel's own clock for what a client does not take, inherited by each connection:
+        # it runs in every state of ours, and under TLS too.
+        write_timeout_ms = round(self._options.write_timeout_s * 1000)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, write_timeout_ms)
         self._config.load()
         self._headers.start()
         self._state.default_headers = self._headers.current
@@ -46,15 +55,16 @@ class TcpListener:
         )
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, finish what is under way within ``grace_s`` seconds, cut the rest."""
+        """Accept no more, finish what is under way within ``grace_s`` seconds, refuse the rest."""
         if self._server is None:
             return
         self._server.close()
         for connection in self._connections():
             connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self._wait_closed()
+        await self._wait_closed_for(grace_s)
+        for connection in self._connections():
+            connection.cut(grace_over())
+        await self._wait_closed_for(FLUSH_S)
         for connection in self._connections():
             connection.transport.abort()
         await self._wait_closed()
@@ -64,6 +74,11 @@ class TcpListener:
 
     def _connections(self) -> list[HttpProtocol]:
         return [c for c in self._state.connections if isinstance(c, HttpProtocol)]
+
+    async def _wait_closed_for(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wait_closed()
 
     async def _wait_closed(self) -> None:
         while self._state.connections:
@@ -78,6 +93,11 @@ class TcpListener:
     def _connection_lost(self) -> None:
         if not self._state.connections:
             self._all_closed.set()
+
+
+def grace_over() -> ServingError:
+    """Return the answer to a request that outlasts the grace."""
+    return ServingError(Code.UNAVAILABLE, "the server stopped before there was an answer")
 
 
 def _config(app: ASGIApp, options: ListenerOptions) -> Config:

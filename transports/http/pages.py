@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.types import ModelSpec, TensorSpec
+from transports.codecs.strict_json import shown
 from transports.http.head import request_id
 from transports.http.openapi import predict_paths, problem_schema
 from transports.http.problem import (
@@ -100,7 +101,8 @@ def _answer_errors_with_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        detail = f"{request.method} {request.url.path}: {error.detail}"
+        asked = f"{shown(request.method)} {shown(request.scope['path'])}"
+        detail = f"{asked}: {error.detail}"
         return _response(request, status_problem(error.status_code, detail, error.headers))
 
     @app.exception_handler(RequestValidationError)

@@ -15,9 +15,11 @@ from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
 from scheduler.types import InferRequest, InferResponse, Timing
 from transports.codecs import predict_json, predictor
-from transports.http.body import Body, BodyLimits
+from transports.codecs.strict_json import shown
+from transports.http.body import Body
 from transports.http.disconnect import unless_client_leaves
 from transports.http.head import JSON, parse_head, request_id
+from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 
 Headers = list[tuple[bytes, bytes]]
@@ -36,17 +38,19 @@ def model_in(path: str) -> str | None:
 class PredictRoute:
     """The ASGI app of all paths that ``model_in`` knows."""
 
-    def __init__(self, engine: Engine, limits: BodyLimits) -> None:
+    def __init__(self, engine: Engine, intake: Intake) -> None:
         self._engine = engine
-        self._limits = limits
+        self._intake = intake
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request and tell the observer."""
         started = time.perf_counter()
-        call = _PredictCall(self._engine, Body(receive, self._limits), scope, receive, send)
+        body = Body(receive, self._intake)
+        call = _PredictCall(self._engine, body, scope, receive, send)
         try:
             await call.answer()
         finally:
+            body.release()
             self._engine.observer.answered(call.record(time.perf_counter() - started))
 
 
@@ -96,13 +100,13 @@ class _PredictCall:
 
     async def _scores(self) -> tuple[Headers, bytes]:
         if self._scope["method"] != "POST":
-            detail = f"{self._scope['method']} is not supported here, send POST"
+            detail = f"{shown(self._scope['method'])} is not supported here, send POST"
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
         head = parse_head(self._headers)
-        body = await self._body.read(head.body_bytes)
+        is_json = head.media_type == JSON
+        body = await self._body.read(head.body_bytes, is_json)
         spec = self._engine.spec(model_in(self._scope["path"]) or "")
         self._model = spec.name
-        is_json = head.media_type == JSON
         if is_json:
             request = predict_json.decode_request(body, spec)
         else:

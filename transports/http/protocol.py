@@ -5,24 +5,35 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 import httptools
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from transports.http.problem import MEDIA_TYPE, status_problem
+from scheduler.errors import ServingError
+from transports.http.disconnect import ended
+from transports.http.flow import HoldableFlow
+from transports.http.problem import HttpError
+from transports.http.refusal import refusal
 
 # The parser itself bounds neither: a head, a trailer or a chunk extension of any length.
 MAX_HEAD_BYTES = 64 * 1024
+# Requests that may wait for the answers before theirs. What a client sends beyond stays unparsed,
+# and then unread: parsed, 270 KiB of small requests are 23 MB.
+MAX_PIPELINED = 16
+# The parser cannot stop within a piece, so one outside a body is short: it adds few requests.
+PIECE_BYTES = 512
 # How long a refused client may take to read its answer before the connection is cut.
 LINGER_S = 2.0
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. ``head_timeout_s`` bounds waiting for a request's head, also the first."""
+    """One connection. ``head_timeout_s`` bounds waiting for a request's head, also the first.
+
+    A fault in what a client sends ends the reading, not the answers to what came before it.
+    """
+
+    flow: HoldableFlow
 
     def __init__(
         self,
@@ -36,21 +47,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = True
-        self._unparsed_bytes = 0
+        self._in_body = False
+        self._body_left_bytes = 0
+        self._unparsed = memoryview(b"")
+        self._unfinished_bytes = 0
         self._progressed = False
-        self._refused = False
+        self._deaf = False
+        self._bad_body: HttpError | None = None
+        self._cut: ServingError | None = None
         self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock for the first request."""
         super().connection_made(transport)
+        self.flow = HoldableFlow(transport)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request being answered, also when others were pipelined behind it."""
         super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -58,16 +74,27 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse; refuse what never becomes a request."""
-        if self._refused:
-            return
-        self._progressed = False
-        self._unset_keepalive_if_required()
-        self._parse(data)
-        self._unparsed_bytes = 0 if self._progressed else self._unparsed_bytes + len(data)
-        if self._unparsed_bytes > MAX_HEAD_BYTES and not self._refused:
-            detail = f"the request's head exceeds the limit of {MAX_HEAD_BYTES} bytes"
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-        self._watch_head()
+        if not self._deaf:
+            self._unparsed = memoryview(b"".join((self._unparsed, data)))
+            self._parse_on()
+
+    def on_response_complete(self) -> None:
+        """Go on with what had to wait."""
+        super().on_response_complete()
+        if self._unparsed and not self.transport.is_closing():
+            self._parse_on()
+
+    def shutdown(self) -> None:
+        """Close after the answers to what has been parsed."""
+        if self._unparsed:
+            self._stop_parsing()
+        super().shutdown()
+
+    def cut(self, error: ServingError) -> None:
+        """Make ``error`` the answer to every request that has none yet."""
+        self._cut = error
+        if self._running is not None:
+            self._running.message_event.set()
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
@@ -80,23 +107,61 @@ class HttpProtocol(HttpToolsProtocol):
         self._progressed = True
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            self._in_body = True
+            self._body_left_bytes = int(dict(self.headers).get(b"content-length", 0))
 
     def on_body(self, body: bytes) -> None:
         """A piece of a request's body."""
         self._progressed = True
+        self._body_left_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request's last byte."""
         if not self.parser.should_upgrade():
+            self._in_body = False
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
+        del app  # only ever ours
         self._running = cycle
-        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
+        super()._start_asgi_task(cycle, self._serve)  # type: ignore[arg-type]
 
-    def _parse(self, data: bytes) -> None:
-        pieces = [memoryview(data)]
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the app; tell it of an end of the server's making, which uvicorn knows not."""
+        error: ServingError | HttpError | None = None
+
+        async def receive_or_end() -> Message:
+            nonlocal error
+            if error is not None:  # and has been answered, since there is more to receive
+                self._linger()
+                return ended(error)
+            message = await receive()
+            error = self._cut or (self._bad_body if message.get("more_body") else None)
+            return message if error is None else ended(error)
+
+        await self.app(scope, receive_or_end, send)
+
+    def _parse_on(self) -> None:
+        """Parse what has arrived as far as there is room for the requests in it."""
+        self._unset_keepalive_if_required()
+        while self._unparsed and len(self.pipeline) < MAX_PIPELINED:
+            size = max(PIECE_BYTES, self._body_left_bytes)
+            piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            self._parse(piece)
+        self.flow.hold(bool(self._unparsed))
+        self._watch_head()
+
+    def _parse(self, data: memoryview) -> None:
+        self._progressed = False
+        self._feed(data)
+        self._unfinished_bytes = 0 if self._progressed else self._unfinished_bytes + len(data)
+        if self._unfinished_bytes > MAX_HEAD_BYTES and not self._deaf:
+            detail = f"the request's head exceeds the limit of {MAX_HEAD_BYTES} bytes"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+
+    def _feed(self, data: memoryview) -> None:
+        pieces = [data]
         while pieces:
             piece = pieces.pop()
             try:
@@ -124,37 +189,58 @@ class HttpProtocol(HttpToolsProtocol):
         return b"".join(head)
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        self._stop_parsing()
         if self._answering():
             # An error here would be taken for the answer to the request before.
+            self.cycle.keep_alive = False
+            if self._in_body:
+                self._bad_body = HttpError(status, detail)
+                self.cycle.message_event.set()
+        elif self._in_body:  # of a request that has been answered
             self.transport.close()
+        else:
+            self.transport.write(refusal(status, detail, self.server_state.default_headers))
+            self._linger()
+
+    def _stop_parsing(self) -> None:
+        """Throw away what comes from here on; it is still read, to see the client leave."""
+        self._deaf = True
+        self._unparsed = memoryview(b"")
+        self._stop_timer()
+        self.flow.hold(False)
+
+    def _linger(self) -> None:
+        """Write no more, but let the client read before the connection closes.
+
+        Closing on bytes not read would reset the connection, and take the answer with it.
+        """
+        if self.transport.is_closing():
             return
-        self._refused = True
-        body = status_problem(status, detail).body("")
-        head = [
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
-        lines = [b"%b: %b\r\n" % pair for pair in [*self.server_state.default_headers, *head]]
-        self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
-        # Closing on bytes not read would reset the connection, and take the answer with it.
+        if self._running is not None:
+            self._running.disconnected = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._close_after(LINGER_S)
+        self._stop_timer()
+        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
 
     def _answering(self) -> bool:
         return self._running is not None and not self._running.response_complete
 
     def _watch_head(self) -> None:
         """Run the clock exactly while a head is awaited and uvicorn's keep-alive clock is not."""
+        if self._deaf:
+            return
         waiting = self._in_head or not self._answering()
-        if not waiting and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        elif waiting and self._timer is None:
-            self._close_after(self._head_timeout_s)
+        if not waiting:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self._head_timeout_s, self._head_is_late)
 
-    def _close_after(self, delay_s: float) -> None:
+    def _head_is_late(self) -> None:
+        self._stop_parsing()
+        self.shutdown()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(delay_s, self.transport.close)
+            self._timer = None

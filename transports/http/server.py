@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
 from transports.http.app import HttpApp
-from transports.http.body import BodyLimits
+from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.ranges import BYTES, COUNTS, PORTS, SECONDS, Range, check_buffer, check_range
 from transports.http.sockets import bind, port_of, url
 
 
@@ -19,6 +20,14 @@ class HttpOptions:
     max_request_bytes: int = field(
         default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
     )
+    max_json_bytes: int = field(
+        default=8_388_608,
+        metadata={"help": "largest JSON body; decoding one holds up everything else"},
+    )
+    max_buffered_bytes: int = field(
+        default=536_870_912,
+        metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
+    )
     body_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
     )
@@ -28,9 +37,24 @@ class HttpOptions:
     keep_alive_s: int = field(
         default=75, metadata={"help": "seconds an idle connection is kept between requests"}
     )
+    write_timeout_s: float = field(
+        default=60.0, metadata={"help": "seconds a client may take nothing of its answer"}
+    )
     backlog: int = field(
         default=2048, metadata={"help": "connections the kernel holds until they are accepted"}
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. Raises ValueError."""
+        check_range("port", self.port, PORTS)
+        check_range("max_request_bytes", self.max_request_bytes, BYTES)
+        check_range("max_json_bytes", self.max_json_bytes, BYTES)
+        check_buffer(self.max_buffered_bytes, self.max_request_bytes)
+        check_range("body_timeout_s", self.body_timeout_s, SECONDS)
+        check_range("head_timeout_s", self.head_timeout_s, SECONDS)
+        check_range("keep_alive_s", self.keep_alive_s, Range(0, SECONDS.greatest))
+        check_range("write_timeout_s", self.write_timeout_s, SECONDS)
+        check_range("backlog", self.backlog, COUNTS)
 
 
 class HttpTransport:
@@ -40,21 +64,36 @@ class HttpTransport:
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
+        self._intake = Intake(_body_limits(options))
         self._listener: TcpListener | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         options = self._options
-        limits = BodyLimits(options.max_request_bytes, options.body_timeout_s)
         bound = bind(options.host, options.port, socket.SOCK_STREAM)
         self._listener = TcpListener(
-            HttpApp(engine, limits),
-            ListenerOptions(options.keep_alive_s, options.head_timeout_s, options.backlog),
+            HttpApp(engine, self._intake),
+            ListenerOptions(
+                options.keep_alive_s,
+                options.head_timeout_s,
+                options.write_timeout_s,
+                options.backlog,
+            ),
         )
         await self._listener.start(bound)
         return (url("http", options.host, port_of(bound)),)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        """Take nothing more, answer what is under way within ``grace_s`` seconds or with 503."""
+        self._intake.close()
         if self._listener is not None:
             await self._listener.stop(grace_s)
+
+
+def _body_limits(options: HttpOptions) -> BodyLimits:
+    return BodyLimits(
+        options.max_request_bytes,
+        options.max_json_bytes,
+        options.max_buffered_bytes,
+        options.body_timeout_s,
+    )

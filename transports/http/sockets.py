@@ -1,5 +1,6 @@
 """Bind before serving, so that a taken port is one clear error."""
 
+import errno
 import socket
 
 
@@ -9,8 +10,11 @@ def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
     Raises OSError that names host and port.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
-        bound = socket.socket(family, kind)
+        found = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
+        family, _, protocol, _, address = found
+        # asyncio turns Nagle off only on sockets whose protocol is said: with it on, an answer's
+        # body waits 40 ms for the client to acknowledge the head.
+        bound = socket.socket(family, kind, protocol)
         try:
             if kind is socket.SOCK_STREAM:
                 # Connections of a run before, still in TIME_WAIT, must not hold the port.
@@ -21,10 +25,9 @@ def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
-        wire = "tcp" if kind is socket.SOCK_STREAM else "udp"
-        raise OSError(
-            error.errno, f"cannot listen on {host}:{port}/{wire}: {error.strerror}"
-        ) from error
+        raise _unusable(host, port, kind, error) from error
+    except ValueError as error:  # no host name: it cannot be encoded, or has a NUL
+        raise _unusable(host, port, kind, OSError(errno.EINVAL, str(error))) from error
     return bound
 
 
@@ -37,3 +40,8 @@ def port_of(bound: socket.socket) -> int:
     """Return the port a socket is bound to."""
     port: int = bound.getsockname()[1]
     return port
+
+
+def _unusable(host: str, port: int, kind: socket.SocketKind, error: OSError) -> OSError:
+    wire = "tcp" if kind is socket.SOCK_STREAM else "udp"
+    return OSError(error.errno, f"cannot listen on {host}:{port}/{wire}: {error.strerror}")

@@ -73,6 +73,8 @@ class Exchange:
         self.scope = scope
         self.disconnected = False
         self.answered = False
+        self._end: Message = {"type": "http.disconnect"}
+        self._cut = False
         self._standing = standing
         self._chunks: list[bytes] = []
         self._request_ended = False
@@ -89,10 +91,14 @@ class Exchange:
         """Note that the client takes no answer any more."""
         self.disconnected = True
 
+    def cut(self, end: Message) -> None:
+        """Give the app ``end``, a disconnect with a reason it may still answer."""
+        self._cut, self._end = True, end
+
     def next_message(self) -> Message | None:
         """Return what the app is told next, or None while there is nothing new."""
-        if self.disconnected or self.answered:
-            return {"type": "http.disconnect"}
+        if self.disconnected or self.answered or self._cut:
+            return self._end
         if self._end_told or not (self._chunks or self._request_ended):
             return None
         body = b"".join(self._chunks)

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from aioquic.h3.connection import ErrorCode
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, QuicEvent
+from aioquic.quic.events import (
+    ConnectionTerminated,
+    HandshakeCompleted,
+    ProtocolNegotiated,
+    QuicEvent,
+)
 from starlette.types import ASGIApp
 
+from scheduler.errors import ServingError
 from transports.http3.bridge import Address, Exchange, MalformedRequest, scope_of
 from transports.http3.quic import QuicProtocol
 from transports.http3.request import Request
@@ -18,10 +24,15 @@ from transports.http3.session import RequestAborted, Session
 
 logger = logging.getLogger(__name__)
 
+# What a handshake may take: a few round trips, a lost packet or two.
+HANDSHAKE_TIMEOUT_S = 5.0
+
 
 @dataclass(slots=True)
 class Host:
     """What all connections of a server share; ``connections`` and ``tasks`` are those alive.
+
+    Of the connections, those in ``handshakes`` have yet to prove that they are some client's.
 
     ``progress`` is set whenever something may have ended or been acknowledged.
     """
@@ -30,6 +41,7 @@ class Host:
     address: Address
     standing_headers: Sequence[tuple[bytes, bytes]]
     connections: set["Connection"] = field(default_factory=set)
+    handshakes: set["Connection"] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     progress: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -42,7 +54,9 @@ class Connection(QuicProtocol):
         self._host = host
         self._session: Session | None = None
         self._requests: dict[int, Request] = {}
+        self._clock = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self.close)
         host.connections.add(self)
+        host.handshakes.add(self)
 
     @property
     def idle(self) -> bool:
@@ -54,11 +68,21 @@ class Connection(QuicProtocol):
         super().transmit_now()
         self._host.progress.set()
 
+    def close_now(self, error_code: int) -> None:
+        """Close the connection and leave no timer behind."""
+        self._clock.cancel()
+        super().close_now(error_code)
+
     def quic_event_received(self, event: QuicEvent) -> None:
         """Follow the connection's life, and turn HTTP/3 events into requests."""
         if isinstance(event, ProtocolNegotiated):
             self._session = Session(self._quic)
+        elif isinstance(event, HandshakeCompleted):
+            self._clock.cancel()
+            self._host.handshakes.discard(self)
         elif isinstance(event, ConnectionTerminated):
+            self._clock.cancel()
+            self._host.handshakes.discard(self)
             self._host.connections.discard(self)
             self._host.progress.set()
             self.drop_requests()
@@ -76,6 +100,11 @@ class Connection(QuicProtocol):
         """Tell every request under way that its client is gone."""
         for request in self._requests.values():
             request.disconnect()
+
+    def cut_requests(self, error: ServingError) -> None:
+        """Answer every request under way with ``error``."""
+        for request in self._requests.values():
+            request.cut(error)
 
     def _http_event_received(self, session: Session, event: H3Event) -> None:
         if isinstance(event, HeadersReceived) and event.stream_id not in self._requests:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from aioquic.h3.connection import ErrorCode
 from starlette.types import ASGIApp, Message
 
+from scheduler.errors import ServingError
+from transports.http.disconnect import ended
 from transports.http3.bridge import Exchange
 from transports.http3.session import Session
 
@@ -33,6 +35,11 @@ class Request:
     def disconnect(self) -> None:
         """Tell the app that the client is gone."""
         self._exchange.disconnect()
+        self._news.set()
+
+    def cut(self, error: ServingError) -> None:
+        """Make ``error`` the answer, if there is none yet."""
+        self._exchange.cut(ended(error))
         self._news.set()
 
     async def run(self, app: ASGIApp) -> None:

@@ -12,8 +12,9 @@ from aioquic.quic.configuration import QuicConfiguration
 
 from scheduler.engine import Engine
 from transports.http.app import HttpApp
-from transports.http.body import BodyLimits
+from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.ranges import BYTES, COUNTS, PORTS, SECONDS, check_buffer, check_range
 from transports.http.sockets import bind, port_of, url
 from transports.http.standing import StandingHeaders
 from transports.http3.certificate import (
@@ -51,6 +52,14 @@ class Http3Options:
     max_request_bytes: int = field(
         default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
     )
+    max_json_bytes: int = field(
+        default=8_388_608,
+        metadata={"help": "largest JSON body; decoding one holds up everything else"},
+    )
+    max_buffered_bytes: int = field(
+        default=536_870_912,
+        metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
+    )
     body_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
     )
@@ -60,7 +69,14 @@ class Http3Options:
     max_connections: int = field(default=1024, metadata={"help": "QUIC connections at once"})
 
     def __post_init__(self) -> None:
-        """Refuse half a pair. Raises ValueError."""
+        """Refuse what could not work. Raises ValueError."""
+        check_range("port", self.port, PORTS)
+        check_range("max_request_bytes", self.max_request_bytes, BYTES)
+        check_range("max_json_bytes", self.max_json_bytes, BYTES)
+        check_buffer(self.max_buffered_bytes, self.max_request_bytes)
+        check_range("body_timeout_s", self.body_timeout_s, SECONDS)
+        check_range("idle_timeout_s", self.idle_timeout_s, SECONDS)
+        check_range("max_connections", self.max_connections, COUNTS)
         if bool(self.certificate) != bool(self.private_key):
             raise ValueError("certificate and private_key must be given together")
 
@@ -74,6 +90,7 @@ class Http3Transport:
         self.certificate: CertificateFiles | None = None
         self.port = options.port
         self._options = options
+        self._intake = Intake(_body_limits(options))
         self._endpoint: QuicEndpoint | None = None
         self._listener: TcpListener | None = None
         self._headers = StandingHeaders()
@@ -88,7 +105,7 @@ class Http3Transport:
         configuration = _quic_configuration(options, self.certificate)
         udp, tcp = _bind_pair(options)
         self.port = port_of(udp)
-        app = HttpApp(engine, BodyLimits(options.max_request_bytes, options.body_timeout_s))
+        app = HttpApp(engine, self._intake)
         self._headers.start()
         self._endpoint = QuicEndpoint(
             Host(app, (options.host, self.port), self._headers.current),
@@ -101,7 +118,8 @@ class Http3Transport:
         return (url("https", options.host, self.port),)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        """Take nothing more, answer what is under way within ``grace_s`` seconds or with 503."""
+        self._intake.close()
         servers = [server for server in (self._endpoint, self._listener) if server is not None]
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
         self._headers.stop()
@@ -122,6 +140,15 @@ class Http3Transport:
             return certificate_files(Path(options.certificate), Path(options.private_key))
         now = datetime.datetime.now(datetime.UTC)
         return development_certificate(Path(options.certificate_dir), now)
+
+
+def _body_limits(options: Http3Options) -> BodyLimits:
+    return BodyLimits(
+        options.max_request_bytes,
+        options.max_json_bytes,
+        options.max_buffered_bytes,
+        options.body_timeout_s,
+    )
 
 
 def _quic_configuration(options: Http3Options, files: CertificateFiles) -> QuicConfiguration:

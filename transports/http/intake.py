@@ -1,0 +1,75 @@
+"""What the bodies of one transport's requests share: their limits, their memory and their end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from scheduler.errors import Code, ServingError
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bound bodies: one's size (as JSON, and at all), the size of all that are held, the time.
+
+    ``timeout_s`` are the seconds from a request's head to its last byte.
+    """
+
+    max_request_bytes: int
+    max_json_bytes: int
+    max_buffered_bytes: int
+    timeout_s: float
+
+
+class Intake:
+    """Counts the bytes held, and ends all reading at once."""
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self.limits = limits
+        self.closed = False
+        self._held_bytes = 0
+        self._reading: set[asyncio.Timeout] = set()
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Bound the time of one body. Raises TimeoutError; ServingError once closed."""
+        if self.closed:
+            raise _stopping()
+        try:
+            async with asyncio.timeout(self.limits.timeout_s) as timeout:
+                self._reading.add(timeout)
+                try:
+                    yield
+                finally:
+                    self._reading.discard(timeout)
+        except TimeoutError as error:
+            if self.closed:
+                raise _stopping() from error
+            raise
+
+    def close(self) -> None:
+        """Refuse the bodies that are not complete, and all that are to come."""
+        self.closed = True
+        now = asyncio.get_running_loop().time()
+        for timeout in self._reading:
+            if not timeout.expired():
+                timeout.reschedule(now)
+
+    def take(self, size_bytes: int) -> None:
+        """Count bytes that are held from now on. Raises ServingError (OVERLOADED)."""
+        limit = self.limits.max_buffered_bytes
+        if self._held_bytes + size_bytes > limit:
+            raise ServingError(
+                Code.OVERLOADED,
+                f"body: the bodies of all requests together would exceed the limit of {limit} "
+                "bytes (max_buffered_bytes)",
+            )
+        self._held_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count bytes that are held no more."""
+        self._held_bytes -= size_bytes
+
+
+def _stopping() -> ServingError:
+    return ServingError(Code.UNAVAILABLE, "the server is stopping, and the body was not complete")
