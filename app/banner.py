@@ -19,28 +19,32 @@ NOTES = {
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
     "admin": "metrics and probes",
 }
-# For a model that brings no example of its own.
-EXAMPLE = Path(".narsil/example.json")
+# For models that bring no example of their own.
+EXAMPLES = Path(".narsil/examples")
 
 
 def show(config: Config, engine: Engine, addresses: dict[str, tuple[str, ...]]) -> None:
     """Print the banner."""
     console = Console(highlight=False, soft_wrap=True)
-    device = getattr(config.sections["backend"], "device", "cpu")
+    device = getattr(config.sections["backend"], "device", "")
     console.print(f"\n[bold]Narsil {version('narsil')}[/bold] is ready")
     for spec in engine.specs():
-        console.print(f"  {'model':<8} {spec.name} version {spec.version} on {device}")
+        console.print(
+            f"  {'model':<8} {spec.name} version {spec.version}{f' on {device}' if device else ''}"
+        )
     for name, urls in addresses.items():
         console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{NOTES.get(name, '')}[/dim]")
     example = _example_file(config, engine.specs()[0])
     if example is not None:
         console.print("\nTry it:")
-        for line in _lines_to_try(example, addresses):
+        for line in _lines_to_try(config, example, addresses):
             console.print(f"  {line}", markup=False)
     console.print()
 
 
-def _lines_to_try(example: Path, addresses: dict[str, tuple[str, ...]]) -> list[str]:
+def _lines_to_try(
+    config: Config, example: Path, addresses: dict[str, tuple[str, ...]]
+) -> list[str]:
     predict = f"{os.path.relpath(sys.argv[0])} predict {example}"
     first = {name: urls[0] for name, urls in addresses.items()}
     lines = []
@@ -51,8 +55,19 @@ def _lines_to_try(example: Path, addresses: dict[str, tuple[str, ...]]) -> list[
             describe = f"--describe {first['http']}"
             lines.append(f"{predict} --transport grpc --url {first['grpc']} {describe}")
     if "http3" in first:
-        lines.append(f"{predict} --transport http3 --url {first['http3']}")
+        lines.append(f"{predict} --transport http3 --url {first['http3']}{_ca(config)}")
     return lines
+
+
+def _ca(config: Config) -> str:
+    """Return the flag that names the certificate to trust, unless it is the usual one."""
+    given: Any = config.sections["http3"]
+    usual = type(given)()
+    if given.certificate:
+        return f" --ca {given.certificate}"
+    if given.certificate_dir != usual.certificate_dir:
+        return f" --ca {Path(given.certificate_dir) / 'certificate.pem'}"
+    return ""
 
 
 def _example_file(config: Config, spec: ModelSpec) -> Path | None:
@@ -61,21 +76,22 @@ def _example_file(config: Config, spec: ModelSpec) -> Path | None:
     example = Path(path) / "example.json"
     if path and example.is_file():
         return example
+    example = EXAMPLES / f"{spec.name}.json"
     try:
-        EXAMPLE.parent.mkdir(exist_ok=True)
-        EXAMPLE.write_bytes(example_request(spec))
+        EXAMPLES.mkdir(parents=True, exist_ok=True)
+        example.write_bytes(example_request(spec))
     except OSError:
         return None
-    return EXAMPLE
+    return example
 
 
 def example_request(spec: ModelSpec) -> bytes:
     """Return a JSON request of one row that any DLRM accepts: zeros and empty bags."""
     lengths, dense = spec.input("id_list_features.lengths"), spec.input("float_features")
     width = dense.shape[1] if dense else 0
-    return orjson.dumps(
-        {
-            "float_features": [[0.0] * width] if isinstance(width, int) else [],
-            "id_list_features": {name: [[]] for name in lengths.labels} if lengths else {},
-        }
-    )
+    document: dict[str, Any] = {}
+    if isinstance(width, int) and width:
+        document["float_features"] = [[0.0] * width]
+    if lengths:
+        document["id_list_features"] = {name: [[]] for name in lengths.labels}
+    return orjson.dumps(document)

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
 
 import uvloop
 
@@ -32,16 +33,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = (f"  {name:<10} {ADDED.get(name, 'from a plug-in')}" for name in added)
         print(USAGE.format(added="\n".join(lines) + "\n"))
         return 0 if arguments else 2
-    name, rest = arguments[0], arguments[1:]
+    if arguments[0] == "--version":
+        print(f"narsil {version('narsil')}")
+        return 0
     try:
-        if name == "serve":
-            return _serve(rest)
-        if name == "predict":
-            return predict.main(rest)
-        return plugins.command(name)(rest)
+        return _run(arguments[0], arguments[1:], added)
     except (ConfigError, plugins.PluginError) as error:
         print(f"narsil: {error}", file=sys.stderr)
         return 2
+
+
+def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
+    if name == "serve":
+        return _serve(rest)
+    if name == "predict":
+        return predict.main(rest)
+    if name not in added:
+        raise ConfigError(f"no command {name!r}; there are serve, predict, {', '.join(added)}")
+    return plugins.command(name)(rest)
 
 
 def _serve(argv: Sequence[str]) -> int:

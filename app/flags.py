@@ -20,6 +20,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
+METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}
+
+
 @dataclass(frozen=True)
 class Config:
     """Every section's options, and where each value came from ("section.key" -> origin)."""
@@ -93,9 +96,13 @@ def _parser(schema: Mapping[str, type[Any]], *, add_help: bool) -> argparse.Argu
         group = parser.add_argument_group(section)
         for option in dataclasses.fields(options):
             name = f"{section}.{option.name}"
-            text = f"{option.metadata.get('help', '')} (default: {option.default!r})"
-            text = text.replace("%", "%%")
-            group.add_argument(*_flags(name), dest=name, metavar="VALUE", help=text)
+            default: Any = option.default
+            kind = type(default)
+            shown = ",".join(map(str, default)) if kind is tuple else str(default)
+            text = f"{option.metadata.get('help', '')} (default: {shown or 'none'})"
+            group.add_argument(
+                *_flags(name), dest=name, metavar=METAVARS[kind], help=text.replace("%", "%%")
+            )
     return parser
 
 

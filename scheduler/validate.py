@@ -13,10 +13,7 @@ def validate(spec: ModelSpec, request: InferRequest) -> None:
     """
     if request.rows < 0:
         raise invalid(f"rows: must be at least 0, got {request.rows}")
-    if request.rows > spec.max_batch_rows:
-        raise invalid(
-            f"rows: {request.rows} exceed the limit of {spec.max_batch_rows} rows (max_batch_rows)"
-        )
+    check_rows(request.rows, spec)
     if not request.timeout_s > 0:
         raise invalid(f"timeout: must be above 0 s, got {request.timeout_s:g} s")
     _check_names("input", [tensor.name for tensor in spec.inputs], list(request.inputs))
@@ -26,6 +23,16 @@ def validate(spec: ModelSpec, request: InferRequest) -> None:
             raise invalid(f"{tensor.name}: missing; model {spec.name!r} needs it")
         _check_tensor(tensor, array, request.rows)
     _check_names("output", [tensor.name for tensor in spec.outputs], list(request.outputs))
+
+
+def check_rows(rows: int, spec: ModelSpec) -> None:
+    """Refuse more rows than one batch may have; codecs ask before they spend time on the values.
+
+    Raises ServingError with INVALID_REQUEST.
+    """
+    limit = spec.max_batch_rows
+    if rows > limit:
+        raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_batch_rows)")
 
 
 def _check_names(kind: str, known: list[str], given: list[str]) -> None:

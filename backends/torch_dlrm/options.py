@@ -13,7 +13,9 @@ class TorchDlrmOptions:
 
     path: str = field(default="", metadata={"help": "artifact folder, or a bare model.pt"})
     device: str = field(default="cpu", metadata={"help": "cpu, or cuda:N"})
-    lanes: int = field(default=0, metadata={"help": "forwards at once; 0: one per usable CPU"})
+    lanes: int = field(
+        default=0, metadata={"help": "forwards at once; 0: one per usable CPU, one on a GPU"}
+    )
     intra_op_threads: int = field(
         default=0, metadata={"help": "threads inside one forward; 0: usable CPUs / lanes"}
     )

@@ -26,15 +26,15 @@ async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Se
         yield served
 
 
-@pytest.fixture(params=["fake", "torch_dlrm"])
-async def served(
-    request: pytest.FixtureRequest, fake: FakeBackend, certificates: Path
-) -> AsyncIterator[Served]:
+# Add a backend of yours: a name here and a fixture of that name, which gives it loaded.
+BACKENDS = ["fake", "small_backend"]
+
+
+@pytest.fixture(params=BACKENDS)
+async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[Served]:
     """Each backend behind every transport."""
-    backend: Backend = fake
-    if request.param == "torch_dlrm":
-        backend = AlreadyLoaded(request.getfixturevalue("small_backend"))
-    async with serving(backend, certificates) as running:
+    backend: Backend = request.getfixturevalue(request.param)
+    async with serving(AlreadyLoaded(backend), certificates) as running:
         yield running
 
 

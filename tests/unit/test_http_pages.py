@@ -8,6 +8,7 @@ import pytest
 
 from tests.fixtures.stub_engine import ID_FEATURES, StubEngine
 from tests.fixtures.stub_serving import JSON, PROBLEM, PROTOBUF, http_served, problem
+from transports.http.pages import pages
 
 PROBES = ["/livez", "/readyz", "/startupz", "/healthz", "/ping"]
 
@@ -129,3 +130,7 @@ async def test_an_unknown_path_is_quoted_and_cut(client: httpx.AsyncClient) -> N
     detail = problem(answer.content, 404)["detail"]
     assert detail.startswith('"GET" "/nope\\nxxx')
     assert len(detail) < 200
+
+
+async def test_the_admin_listener_documents_no_predict_path(engine: StubEngine) -> None:
+    assert not [path for path in pages(engine).openapi()["paths"] if "predict" in path]

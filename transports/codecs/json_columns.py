@@ -6,10 +6,10 @@ import numpy as np
 
 from scheduler.errors import invalid
 from scheduler.types import Array, ModelSpec
+from scheduler.validate import check_rows
 from transports.codecs.json_values import (
     DENSE,
     SPARSE,
-    check_rows,
     dense_width,
     features,
     flattened,

@@ -42,16 +42,6 @@ def features(document: dict[str, Any], spec: ModelSpec) -> dict[str, Any]:
     return {name: members[name] for name in names}
 
 
-def check_rows(rows: int, spec: ModelSpec) -> None:
-    """Refuse more rows than one request may have, before any time goes into their values.
-
-    The scheduler checks it too, for every wire; here it bounds what a long body costs.
-    """
-    limit = spec.max_batch_rows
-    if rows > limit:
-        raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_batch_rows)")
-
-
 def flattened(lists: Iterable[list[Any]]) -> list[Any]:
     """Return the entries of all ``lists`` in order; faster than chaining them."""
     flat: list[Any] = []

@@ -5,7 +5,7 @@ from starlette.types import Receive, Scope, Send
 
 from scheduler.engine import Engine
 from transports.http.intake import Intake
-from transports.http.pages import pages, unexpected_error
+from transports.http.pages import document_predict, pages, unexpected_error
 from transports.http.predict import PredictRoute, model_in
 
 
@@ -16,6 +16,7 @@ class HttpApp:
         # Answers and re-raises what nobody foresaw, so that the server logs it.
         self._predict = ServerErrorMiddleware(PredictRoute(engine, intake), unexpected_error)
         self._pages = pages(engine)
+        document_predict(self._pages, engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -31,7 +31,6 @@ def pages(engine: Engine) -> FastAPI:
     _add_models(app, engine)
     _add_metrics(app, engine)
     _answer_errors_with_problems(app)
-    _document_predict(app, engine)
     app.add_middleware(_HeadIsGet)
     return app
 
@@ -112,7 +111,8 @@ def _answer_errors_with_problems(app: FastAPI) -> None:
     app.exception_handler(Exception)(unexpected_error)
 
 
-def _document_predict(app: FastAPI, engine: Engine) -> None:
+def document_predict(app: FastAPI, engine: Engine) -> None:
+    """Add the predict paths, which ``app`` does not serve itself, to its OpenAPI document."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:

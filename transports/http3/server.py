@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import errno
+import logging
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ STREAM_WINDOW_BYTES = 16 * 1024 * 1024
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
 # With port 0: how often the free UDP port found may turn out to be taken on TCP.
 PORT_ATTEMPTS = 16
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,13 @@ class Http3Transport:
         if options.certificate:
             return certificate_files(Path(options.certificate), Path(options.private_key))
         now = datetime.datetime.now(datetime.UTC)
-        return development_certificate(Path(options.certificate_dir), now)
+        files = development_certificate(Path(options.certificate_dir), now)
+        logger.info(
+            "development certificate %s, SPKI SHA-256 %s (for Chromium's"
+            " --ignore-certificate-errors-spki-list)",
+            files.path, files.spki_sha256,
+        )  # fmt: skip
+        return files
 
 
 def _body_limits(options: Http3Options) -> BodyLimits:
