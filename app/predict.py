@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import httpx
 import numpy as np
 from google.protobuf.message import DecodeError
 
@@ -24,6 +24,8 @@ URLS = {
     "grpc": "grpc://127.0.0.1:50051",
     "http3": "https://localhost:8443",
 }
+SCHEMES = {"http": ("http", "https"), "grpc": ("grpc",), "http3": ("https",)}
+CERTIFICATE = Path(".narsil/tls/certificate.pem")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,46 +46,58 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="narsil predict",
         description="Send one request and print its scores.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("request", type=Path, help="JSON predict request, or .npz of its tensors")
-    parser.add_argument("--transport", choices=sorted(URLS), default="http")
-    parser.add_argument("--url", help="where the server listens; by default the usual port")
-    parser.add_argument("--model", default="", help="model name; by default the only one")
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds to wait")
-    parser.add_argument(
-        "--ca",
-        type=Path,
-        default=Path(".narsil/tls/certificate.pem"),
-        help="certificate to trust, for HTTP/3",
-    )
-    parser.add_argument(
+    shown = "(default: %(default)s)"
+    add = parser.add_argument
+    add("request", type=Path, help="JSON predict request, or .npz of its tensors")
+    add("--transport", choices=sorted(URLS), default="http", help=f"how to send it {shown}")
+    add("--url", help="where the server listens, if not at the usual port on this host")
+    add("--model", default="", help="model name; not needed if one is served")
+    add("--timeout", type=float, default=10.0, help=f"seconds to wait {shown}")
+    add("--ca", type=Path, default=CERTIFICATE, help=f"certificate to trust, for https:// {shown}")
+    add(
         "--describe",
         default=URLS["http"],
-        help="HTTP address that tells the order of the features, which gRPC with a JSON file needs",
+        help="HTTP address that tells the order of the features, which gRPC with a JSON file "
+        f"needs {shown}",
     )
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    arguments.url = arguments.url or URLS[arguments.transport]
+    _check_url(parser, arguments.url, f"--transport {arguments.transport}", arguments.transport)
+    _check_url(parser, arguments.describe, "--describe", "http")
+    return arguments
+
+
+def _check_url(parser: argparse.ArgumentParser, url: str, flag: str, transport: str) -> None:
+    try:
+        target = urlsplit(url)
+        if target.scheme in SCHEMES[transport] and target.hostname and target.port != 0:
+            return
+    except ValueError:
+        pass
+    expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in SCHEMES[transport])
+    parser.error(f"{url}: {flag} expects {expected}")
 
 
 async def _predict(arguments: argparse.Namespace) -> tuple[Mapping[str, Array], float]:
     body = await _body(arguments)
-    url = arguments.url or URLS[arguments.transport]
     started_s = time.perf_counter()
     try:
         async with asyncio.timeout(arguments.timeout):
-            answer = await _send(arguments, url, body)
+            answer = await _send(arguments, body)
     except TimeoutError as error:
         raise PredictError(f"no answer within {arguments.timeout:g} s") from error
     elapsed_s = time.perf_counter() - started_s
     return _scores(answer), elapsed_s
 
 
-async def _send(arguments: argparse.Namespace, url: str, body: Body) -> Body:
+async def _send(arguments: argparse.Namespace, body: Body) -> Body:
+    url = arguments.url
     if arguments.transport == "grpc":
         return await senders.over_grpc(url, arguments.model, body)
     if arguments.transport == "http3":
         return await senders.over_http3(url, arguments.model, body, arguments.ca)
-    return await senders.over_http(url, arguments.model, body)
+    return await senders.over_http(url, arguments.model, body, arguments.ca)
 
 
 async def _body(arguments: argparse.Namespace) -> Body:
@@ -111,11 +125,7 @@ def _encode(inputs: Mapping[str, Array]) -> bytes:
 
 async def _describe(arguments: argparse.Namespace) -> ModelSpec:
     path = f"/v1/models/{arguments.model}" if arguments.model else "/v1/models"
-    try:
-        async with httpx.AsyncClient(base_url=arguments.describe) as client:
-            answer = (await client.get(path)).raise_for_status().json()
-    except httpx.HTTPError as error:
-        raise PredictError(f"--describe {arguments.describe}: {error}") from error
+    answer = json.loads((await senders.get(arguments.describe + path, arguments.ca)).content)
     model = answer if arguments.model else answer["models"][0]
     inputs = tuple(
         TensorSpec(

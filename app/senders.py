@@ -1,7 +1,11 @@
 """Send one predict request over one transport; errors become one sentence."""
 
+import json
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import grpc.aio
 import httpx
@@ -23,45 +27,81 @@ class Body:
     content_type: str
 
 
-async def over_http(url: str, model: str, body: Body) -> Body:
-    """POST ``body`` over HTTP/1.1. Raises PredictError."""
+async def over_http(url: str, model: str, body: Body, ca: Path) -> Body:
+    """POST ``body`` over HTTP/1.1, for https:// trusting ``ca``. Raises PredictError."""
     headers = {"content-type": body.content_type}
     try:
-        async with httpx.AsyncClient(timeout=60) as client:
+        async with _http_client(url, ca) as client:
             answer = await client.post(url + _path(model), content=body.content, headers=headers)
     except httpx.HTTPError as error:
-        raise PredictError(f"{url}: {error!r}") from error
-    return _checked(answer.status_code, answer.headers["content-type"], answer.content)
+        raise _unanswered(url, error) from error
+    return _checked(answer.status_code, answer.headers, answer.content)
+
+
+async def get(url: str, ca: Path) -> Body:
+    """GET ``url`` over HTTP/1.1, for https:// trusting ``ca``. Raises PredictError."""
+    try:
+        async with _http_client(url, ca) as client:
+            answer = await client.get(url)
+    except httpx.HTTPError as error:
+        raise _unanswered(url, error) from error
+    return _checked(answer.status_code, answer.headers, answer.content)
 
 
 async def over_http3(url: str, model: str, body: Body, ca: Path) -> Body:
     """POST ``body`` over HTTP/3, trusting ``ca``. Raises PredictError."""
     headers = {"content-type": body.content_type}
     target = httpx.URL(url)
+    _trust(ca)  # aioquic reads the file only in the middle of the handshake: its error is lost.
     try:
         async with Http3Client.connect(target.host, target.port or 443, ca) as client:
             answer = await client.post(_path(model), body.content, headers)
     except (OSError, Http3Error) as error:
-        raise PredictError(f"{url}: {error!r}") from error
-    return _checked(answer.status, answer.headers["content-type"], answer.body)
+        raise _unanswered(url, error) from error
+    return _checked(answer.status, answer.headers, answer.body)
 
 
 async def over_grpc(url: str, model: str, body: Body) -> Body:
     """Call predictor.Predictor/Predict. Raises PredictError."""
     metadata = (("narsil-model", model),) if model else ()
     try:
-        async with grpc.aio.insecure_channel(url.removeprefix("grpc://")) as channel:
+        async with grpc.aio.insecure_channel(urlsplit(url).netloc) as channel:
             call = channel.unary_unary("/predictor.Predictor/Predict")
             return Body(await call(body.content, metadata=metadata), PROTOBUF)
     except grpc.aio.AioRpcError as error:
         raise PredictError(f"{error.code().name}: {error.details()}") from error
 
 
+def _http_client(url: str, ca: Path) -> httpx.AsyncClient:
+    trusted = _trust(ca) if url.startswith("https:") else False
+    return httpx.AsyncClient(timeout=60, verify=trusted)
+
+
+def _trust(ca: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
+        raise PredictError(f"CA file {ca} {problem}; pass --ca") from error
+
+
 def _path(model: str) -> str:
     return f"/v1/models/{model}/predict" if model else "/v1/predict"
 
 
-def _checked(status: int, content_type: str, content: bytes) -> Body:
+def _unanswered(url: str, error: Exception) -> PredictError:
+    return PredictError(f"{url}: {str(error) or type(error).__name__}")
+
+
+def _checked(status: int, headers: Mapping[str, str], content: bytes) -> Body:
     if status != 200:
-        raise PredictError(f"{status}: {content.decode(errors='replace')}")
-    return Body(content, content_type)
+        raise PredictError(f"{status}: {_detail(content)}")
+    return Body(content, headers.get("content-type", ""))
+
+
+def _detail(content: bytes) -> str:
+    """Return the detail of an RFC 9457 problem, or the text that came instead of one."""
+    try:
+        return str(json.loads(content)["detail"])
+    except (ValueError, LookupError, TypeError):
+        return content.decode(errors="replace")

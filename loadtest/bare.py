@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.closed import Result
+from loadtest.closed import Failures, Result
 from loadtest.workload import ModelShape, draw
 from scheduler.backend import Backend
 from scheduler.types import Batch, InferRequest
@@ -33,4 +33,4 @@ def run(backend: Backend, shape: ModelShape, rows: int, count: int, measure_s: f
     while (started_s := time.perf_counter()) < begin_s + measure_s:
         backend.run(batches[len(latencies) % len(batches)])
         latencies.append(time.perf_counter() - started_s)
-    return Result(np.array(latencies), time.perf_counter() - begin_s, 0)
+    return Result(np.array(latencies), time.perf_counter() - begin_s, Failures())

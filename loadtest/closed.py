@@ -2,13 +2,43 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 Send = Callable[[bytes], Awaitable[None]]
+
+
+class RequestFailedError(Exception):
+    """The server answered with an error: a status, and what it said."""
+
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+
+
+class NoServerError(Exception):
+    """Nobody answers at the address, or the connection is gone; says so in one sentence."""
+
+
+@dataclass(slots=True)
+class Failures:
+    """How many requests failed, by status, and what the first failure said."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+
+    def add(self, error: RequestFailedError) -> None:
+        """Count one failed request."""
+        self.first = self.first or str(error)
+        self.counts[error.status] += 1
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} x {status}" for status, count in self.counts.most_common())
+        return f"failed requests: {counts}; the first said {self.first}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +47,12 @@ class Result:
 
     latencies_s: npt.NDArray[np.float64]
     elapsed_s: float
-    errors: int
+    failures: Failures
+
+    @property
+    def errors(self) -> int:
+        """Return how many requests failed."""
+        return self.failures.counts.total()
 
     def summary(self, rows: int) -> dict[str, float]:
         """Return counts and, if there were answers, requests/s, samples/s and percentiles (ms)."""
@@ -38,31 +73,34 @@ class Result:
 async def run(
     senders: Sequence[Send], bodies: Sequence[bytes], warmup_s: float, measure_s: float
 ) -> Result:
-    """Keep one request in flight for each sender; forget what completes in the warm-up."""
+    """Keep one request in flight for each sender; forget what completes in the warm-up.
+
+    Raises NoServerError, at once, if a connection is lost.
+    """
     begin_s = time.perf_counter() + warmup_s
     end_s = begin_s + measure_s
     latencies: list[float] = []
-    errors = 0
+    failures = Failures()
 
     async def worker(send: Send, position: int) -> None:
-        nonlocal errors
         while (started_s := time.perf_counter()) < end_s:
             body = bodies[position % len(bodies)]
             position += len(senders)
             try:
                 await send(body)
-            except RequestFailedError:
-                errors += 1
+            except RequestFailedError as error:
+                failures.add(error)
                 continue
             done_s = time.perf_counter()
             if done_s >= begin_s:
                 latencies.append(done_s - started_s)
 
-    async with asyncio.TaskGroup() as group:
-        for number, send in enumerate(senders):
-            group.create_task(worker(send, number))
-    return Result(np.array(latencies), time.perf_counter() - begin_s, errors)
-
-
-class RequestFailedError(Exception):
-    """The server answered with an error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, send in enumerate(senders):
+                group.create_task(worker(send, number))
+    except* NoServerError as lost:
+        reason = str(lost.exceptions[0])
+    else:
+        return Result(np.array(latencies), time.perf_counter() - begin_s, failures)
+    raise NoServerError(f"{reason} ({failures})" if failures.counts else reason)

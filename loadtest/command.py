@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -21,15 +22,24 @@ URLS = {
     "http3": "https://localhost:8443",
 }
 BARE = "bare"
+CERTIFICATE = Path(".narsil/tls/certificate.pem")
 DISTINCT_REQUESTS = 1000
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure each combination and print one JSON object a line; exit code 1 if a request failed.
 
-    Repeats go round all combinations, so that a slow spell of the machine hits all alike.
+    Why requests fail is said on stderr. No connection ends the run.
     """
     arguments = _arguments(argv)
+    try:
+        return _run(arguments, argv)
+    except closed.NoServerError as error:
+        print(f"narsil bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     shape = workload.read_shape(arguments.artifact)
     print(json.dumps({"machine": _machine(), "command": ["narsil", "bench", *argv]}))
     failed = False
@@ -39,13 +49,16 @@ def main(argv: Sequence[str]) -> int:
             result = bare.run(direct, shape, rows, DISTINCT_REQUESTS, arguments.seconds)
         else:
             result = _measure(arguments, shape, wire, rows, concurrency)
-        failed = failed or result.errors > 0
         labels = {"wire": wire, "rows": rows, "concurrency": concurrency}
         print(json.dumps({**labels, **result.summary(rows)}), flush=True)
+        if result.errors:
+            failed = True
+            print(f"narsil bench: {result.failures}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def _combinations(arguments: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
+    """Repeat the whole round, so that a slow spell of the machine hits all combinations alike."""
     for _ in range(arguments.repeats):
         for wire, rows, concurrency in itertools.product(
             arguments.wire, arguments.rows, arguments.concurrency
@@ -77,22 +90,38 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="narsil bench",
         description="Measure a running server, closed loop. Lists are separated by commas.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    certificate = Path(".narsil/tls/certificate.pem")
-    parser.add_argument("artifact", type=Path, help="artifact folder that is being served")
-    parser.add_argument(
-        "--wire", type=_wires, default="grpc", help=f"{', '.join(URLS)}, or {BARE}: no server"
-    )
-    parser.add_argument("--url", help="where the server listens; by default the wire's usual port")
-    parser.add_argument("--rows", type=_numbers, default="100", help="samples a request")
-    parser.add_argument("--concurrency", type=_numbers, default="1", help="requests in flight")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure each")
-    parser.add_argument("--warmup", type=float, default=2.0, help="seconds before measuring")
-    parser.add_argument("--repeats", type=int, default=1, help="rounds over all combinations")
-    parser.add_argument("--seed", type=int, default=0, help="of the requests")
-    parser.add_argument("--ca", type=Path, default=certificate, help="to trust, for HTTP/3")
-    return parser.parse_args(argv)
+    shown = "(default: %(default)s)"
+    add = parser.add_argument
+    add("artifact", type=Path, help="artifact folder that is being served")
+    wires = f"{', '.join(URLS)}, or {BARE}: no server"
+    add("--wire", type=_wires, default="grpc", help=f"{wires} {shown}")
+    add("--url", help="where the server listens, if not at the wire's usual port on this host")
+    add("--rows", type=_numbers, default="100", help=f"samples a request {shown}")
+    add("--concurrency", type=_numbers, default="1", help=f"requests in flight {shown}")
+    add("--seconds", type=float, default=10.0, help=f"how long to measure each {shown}")
+    add("--warmup", type=float, default=2.0, help=f"seconds before measuring {shown}")
+    add("--repeats", type=int, default=1, help=f"rounds over all combinations {shown}")
+    add("--seed", type=int, default=0, help=f"of the requests {shown}")
+    add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
+    arguments = parser.parse_args(argv)
+    for wire in arguments.wire:
+        if arguments.url and wire != BARE and not _fits(arguments.url, wire):
+            scheme = urlsplit(URLS[wire]).scheme
+            parser.error(f"--url {arguments.url}: --wire {wire} expects {scheme}://HOST:PORT")
+    return arguments
+
+
+def _fits(url: str, wire: str) -> bool:
+    # The scheme picks the protocol: another one would be measured under this wire's name.
+    try:
+        target = urlsplit(url)
+        return target.scheme == urlsplit(URLS[wire]).scheme and None not in (
+            target.hostname,
+            target.port,
+        )
+    except ValueError:
+        return False
 
 
 def _wires(text: str) -> list[str]:

@@ -1,6 +1,8 @@
 """The load generator: it sends what it says, and counts what comes back."""
 
 import json
+import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -78,3 +80,68 @@ def test_the_bare_forward_needs_no_server(
     assert head["machine"]["cpus"] > 0
     assert [(line["wire"], line["rows"]) for line in lines] == [("bare", 1), ("bare", 3)]
     assert all(line["requests"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("wires", "url"),
+    [
+        ("http,grpc", "http://127.0.0.1:1"),
+        ("http3", "http://127.0.0.1:1"),
+        ("grpc", "127.0.0.1:1"),
+        ("http", "http://127.0.0.1:x"),
+    ],
+)
+def test_a_url_that_does_not_fit_the_wire_is_refused(
+    wires: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["unused", "--wire", wires, "--url", url])
+    assert stopped.value.code == 2
+    assert "://HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("wire", "scheme"), [("grpc", "grpc"), ("http", "http")])
+def test_a_run_without_a_server_ends_with_one_sentence(
+    wire: str, scheme: str, small_artifact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as bound_but_deaf:
+        bound_but_deaf.bind(("127.0.0.1", 0))
+        url = f"{scheme}://127.0.0.1:{bound_but_deaf.getsockname()[1]}"
+        assert command.main([str(small_artifact), "--wire", wire, "--url", url]) == 1
+    assert capsys.readouterr().err.startswith(f"narsil bench: cannot connect to {url}: ")
+
+
+async def test_a_missing_ca_is_named(tmp_path: Path) -> None:
+    with pytest.raises(closed.NoServerError, match="gone.pem not found; pass --ca"):
+        async with clients.connect("https://localhost:1", 1, "", tmp_path / "gone.pem"):
+            pass
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
+async def test_a_connection_lost_in_the_run_ends_it(
+    transport: str, shape: workload.ModelShape, certificates: Path
+) -> None:
+    bodies = workload.make_bodies(shape, 2, 10, seed=1, encoding="protobuf")
+    async with AsyncExitStack() as stack:
+        async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+            url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+            senders = await stack.enter_async_context(
+                clients.connect(url, 2, "application/x-protobuf", served.ca)
+            )
+        with pytest.raises(closed.NoServerError, match="connection lost"):
+            await closed.run(senders, bodies, warmup_s=0.0, measure_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("transport", "status"), [("grpc", "INVALID_ARGUMENT"), ("http", "400"), ("http3", "400")]
+)
+async def test_failures_are_counted_by_status_and_the_first_is_quoted(
+    transport: str, status: str, certificates: Path
+) -> None:
+    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+        url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+        async with clients.connect(url, 2, "application/x-protobuf", served.ca) as senders:
+            result = await closed.run(senders, [b"\xff"], warmup_s=0.0, measure_s=0.05)
+    assert result.failures.counts == {status: result.errors}
+    assert result.failures.first.startswith(f"{status}: not a PredictionRequest")
+    assert result.failures.first in str(result.failures)

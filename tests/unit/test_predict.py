@@ -1,0 +1,77 @@
+"""``narsil predict``: whatever goes wrong is said in one sentence."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from app import predict, senders
+from backends.fake import FakeBackend
+from tests.fixtures.serving import serving
+from transports.http3.certificate import development_certificate
+
+
+@pytest.fixture
+def request_file(tmp_path: Path) -> Path:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps({"float_features": [[1.0, 2.0, 3.0]]}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--url", "127.0.0.1:1"], "http expects http://HOST:PORT or https://HOST:PORT"),
+        (["--url", "http://127.0.0.1:x"], "http expects http://HOST:PORT or https://HOST:PORT"),
+        (["--transport", "grpc", "--url", "http://h:1"], "grpc expects grpc://HOST:PORT"),
+        (["--transport", "http3", "--url", "http://h:1"], "http3 expects https://HOST:PORT"),
+        (["--describe", "h:1"], "--describe expects http://HOST:PORT or https://HOST:PORT"),
+    ],
+)
+def test_a_url_that_does_not_fit_the_transport_is_refused(
+    flags: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        predict.main(["unused", *flags])
+    assert stopped.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--transport", "http3"], ["--url", "https://localhost:1"]])
+def test_a_missing_ca_is_named(
+    flags: list[str], request_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert predict.main([str(request_file), *flags, "--ca", "gone.pem"]) == 1
+    assert capsys.readouterr().err == "narsil predict: CA file gone.pem not found; pass --ca\n"
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
+async def test_an_unknown_model_is_answered_with_the_detail_alone(
+    transport: str, request_file: Path, certificates: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+        url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+        flags = ["--transport", transport, "--url", url, "--ca", str(served.ca)]
+        flags += ["--describe", served.urls["http"], "--model", "foo"]
+        assert await asyncio.to_thread(predict.main, [str(request_file), *flags]) == 1
+    assert capsys.readouterr().err == "narsil predict: 404: no model 'foo'; served: fake\n"
+
+
+async def test_a_certificate_of_another_ca_fails_with_one_sentence(
+    certificates: Path, tmp_path: Path
+) -> None:
+    other = development_certificate(tmp_path).path
+    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+        url = served.urls["http3"].replace("127.0.0.1", "localhost")
+        with pytest.raises(senders.PredictError, match="certificate"):
+            await senders.over_http3(url, "", senders.Body(b"", senders.PROTOBUF), other)
+
+
+def test_the_help_names_the_default_transport(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        predict.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "how to send it (default: http)" in shown
+    assert "(default: None)" not in shown
+    assert "(default: )" not in shown
