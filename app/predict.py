@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,8 @@ CERTIFICATE = Path(".narsil/tls/certificate.pem")
 def main(argv: Sequence[str]) -> int:
     """Send the request and print its scores; exit code 1 if the answer is an error."""
     arguments = _arguments(argv)
+    # aioquic also logs why a handshake failed; the exception says it once.
+    logging.getLogger("quic").addHandler(logging.NullHandler())
     try:
         scores, elapsed_s = asyncio.run(_predict(arguments))
     except PredictError as error:
@@ -62,7 +65,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         f"needs {shown}",
     )
     arguments = parser.parse_args(argv)
-    arguments.url = arguments.url or URLS[arguments.transport]
+    arguments.url = (arguments.url or URLS[arguments.transport]).rstrip("/")
     _check_url(parser, arguments.url, f"--transport {arguments.transport}", arguments.transport)
     _check_url(parser, arguments.describe, "--describe", "http")
     return arguments

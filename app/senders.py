@@ -1,6 +1,5 @@
 """Send one predict request over one transport; errors become one sentence."""
 
-import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 import grpc.aio
 import httpx
 
+from transports.codecs.problem_json import problem_detail
 from transports.http3.client import Http3Client, Http3Error
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
@@ -52,7 +52,6 @@ async def over_http3(url: str, model: str, body: Body, ca: Path) -> Body:
     """POST ``body`` over HTTP/3, trusting ``ca``. Raises PredictError."""
     headers = {"content-type": body.content_type}
     target = httpx.URL(url)
-    _trust(ca)  # aioquic reads the file only in the middle of the handshake: its error is lost.
     try:
         async with Http3Client.connect(target.host, target.port or 443, ca) as client:
             answer = await client.post(_path(model), body.content, headers)
@@ -73,7 +72,8 @@ async def over_grpc(url: str, model: str, body: Body) -> Body:
 
 
 def _http_client(url: str, ca: Path) -> httpx.AsyncClient:
-    trusted = _trust(ca) if url.startswith("https:") else False
+    # Without TLS a context that trusts nobody will do; httpx's own reads a whole store first.
+    trusted = _trust(ca) if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx.AsyncClient(timeout=60, verify=trusted)
 
 
@@ -95,13 +95,5 @@ def _unanswered(url: str, error: Exception) -> PredictError:
 
 def _checked(status: int, headers: Mapping[str, str], content: bytes) -> Body:
     if status != 200:
-        raise PredictError(f"{status}: {_detail(content)}")
+        raise PredictError(f"{status}: {problem_detail(content)}")
     return Body(content, headers.get("content-type", ""))
-
-
-def _detail(content: bytes) -> str:
-    """Return the detail of an RFC 9457 problem, or the text that came instead of one."""
-    try:
-        return str(json.loads(content)["detail"])
-    except (ValueError, LookupError, TypeError):
-        return content.decode(errors="replace")

@@ -1,8 +1,6 @@
 """One cheap sender a wire; each holds its own connection, or a stream of a shared one."""
 
 import asyncio
-import json
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import grpc.aio
 
 from loadtest.closed import NoServerError, RequestFailedError, Send
+from transports.codecs.problem_json import problem_detail
 from transports.http3.client import Http3Client, Http3Error
 
 PREDICT = "/predictor.Predictor/Predict"
@@ -32,7 +31,7 @@ async def connect(url: str, count: int, content_type: str, ca: Path) -> AsyncIte
             else:
                 senders = [await _http_sender(target, content_type, stack) for _ in range(count)]
         except (OSError, Http3Error) as error:
-            raise NoServerError(f"cannot connect to {url}: {error or 'no answer'}") from error
+            raise NoServerError(f"cannot connect to {url}: {str(error) or 'no answer'}") from error
         yield senders
 
 
@@ -64,7 +63,6 @@ async def _ready(channel: grpc.aio.Channel) -> None:
 async def _http3_sender(
     target: SplitResult, content_type: str, ca: Path, stack: AsyncExitStack
 ) -> Send:
-    _check_ca(ca)
     address = (target.hostname or "localhost", target.port or 443)
     client = await stack.enter_async_context(Http3Client.connect(*address, ca))
 
@@ -74,18 +72,9 @@ async def _http3_sender(
         except Http3Error as error:
             raise NoServerError(f"connection lost: {error}") from error
         if answer.status != 200:
-            raise RequestFailedError(str(answer.status), _detail(answer.body))
+            raise RequestFailedError(str(answer.status), problem_detail(answer.body))
 
     return send
-
-
-def _check_ca(ca: Path) -> None:
-    # aioquic reads the file only in the middle of the handshake, where its error is lost.
-    try:
-        ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
-        raise NoServerError(f"CA file {ca} {problem}; pass --ca") from error
 
 
 async def _http_sender(target: SplitResult, content_type: str, stack: AsyncExitStack) -> Send:
@@ -102,14 +91,6 @@ async def _http_sender(target: SplitResult, content_type: str, stack: AsyncExitS
         except (OSError, EOFError) as error:
             raise NoServerError("connection lost: the server closed it") from error
         if not answer.startswith(b"HTTP/1.1 200"):
-            raise RequestFailedError(answer[9:12].decode(), _detail(content))
+            raise RequestFailedError(answer[9:12].decode(), problem_detail(content))
 
     return send
-
-
-def _detail(content: bytes) -> str:
-    """Return the detail of an RFC 9457 problem, or the text that came instead of one."""
-    try:
-        return str(json.loads(content)["detail"])
-    except (ValueError, LookupError, TypeError):
-        return content.decode(errors="replace")

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import logging
 import os
 import platform
 import sys
@@ -32,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     Why requests fail is said on stderr. No connection ends the run.
     """
     arguments = _arguments(argv)
+    # aioquic also logs why a handshake failed; the exception says it once.
+    logging.getLogger("quic").addHandler(logging.NullHandler())
     try:
         return _run(arguments, argv)
     except closed.NoServerError as error:

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from app import predict, senders
+from app import predict
 from backends.fake import FakeBackend
 from tests.fixtures.serving import serving
 from transports.http3.certificate import development_certificate
@@ -43,7 +44,8 @@ def test_a_missing_ca_is_named(
     flags: list[str], request_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert predict.main([str(request_file), *flags, "--ca", "gone.pem"]) == 1
-    assert capsys.readouterr().err == "narsil predict: CA file gone.pem not found; pass --ca\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "CA file gone.pem not found" in line
 
 
 @pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
@@ -59,13 +61,15 @@ async def test_an_unknown_model_is_answered_with_the_detail_alone(
 
 
 async def test_a_certificate_of_another_ca_fails_with_one_sentence(
-    certificates: Path, tmp_path: Path
+    request_file: Path, certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = development_certificate(tmp_path).path
+    other = development_certificate(tmp_path, datetime.now(UTC)).path
     async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
         url = served.urls["http3"].replace("127.0.0.1", "localhost")
-        with pytest.raises(senders.PredictError, match="certificate"):
-            await senders.over_http3(url, "", senders.Body(b"", senders.PROTOBUF), other)
+        flags = ["--transport", "http3", "--url", url, "--ca", str(other)]
+        assert await asyncio.to_thread(predict.main, [str(request_file), *flags]) == 1
+    reason = "self-signed certificate in certificate chain"
+    assert capsys.readouterr().err == f"narsil predict: {url}: {reason}\n"
 
 
 def test_the_help_names_the_default_transport(capsys: pytest.CaptureFixture[str]) -> None:

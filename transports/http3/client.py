@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Http3Client:
 
         Raises OSError (TimeoutError among them) or Http3Error.
         """
+        _check_ca(ca)
         family, address = await _resolve(host, port)
         configuration = QuicConfiguration(alpn_protocols=["h3"], server_name=host)
         configuration.load_verify_locations(str(ca))
@@ -163,6 +165,15 @@ class _ClientProtocol(QuicProtocol):
             self._ready.set_exception(Http3Error(reason))
         for pending in self._pending.values():
             pending.fail(reason)
+
+
+def _check_ca(ca: Path) -> None:
+    # aioquic reads the file only in the middle of the handshake, where its error is lost.
+    try:
+        ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
+        raise Http3Error(f"CA file {ca} {problem}") from error
 
 
 async def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:
