@@ -105,17 +105,24 @@ def _settle_memory() -> None:
 
 async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:
     engine.drain()
-    if stop.politely:
+    if stop.politely and engine.started:
         logger.info("draining: not ready, serving on for %g s", parts.server.drain_delay_s)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.hurried.wait(), parts.server.drain_delay_s)
-    grace_s = 0.0 if stop.hurried.is_set() else parts.server.grace_s
+    grace_s = parts.server.grace_s
     logger.info("stopping: finishing what was admitted, at most %g s", grace_s)
+    cutting = asyncio.create_task(_cut_off_when_hurried(engine, stop))
     # Longer for the transports: when the grace ends the engine answers everybody left, and those
     # answers have to get out.
     stopping = [transport.stop(grace_s + FLUSH_S) for transport in parts.transports.values()]
     await asyncio.gather(engine.close(grace_s), *stopping)
+    cutting.cancel()
     logger.info("stopped")
+
+
+async def _cut_off_when_hurried(engine: Engine, stop: "_StopSignals") -> None:
+    await stop.hurried.wait()
+    engine.cut_off()
 
 
 class _StopSignals:

@@ -77,6 +77,11 @@ class Engine:
         self._draining = True
         self._changed()
 
+    def cut_off(self) -> None:
+        """Answer everybody who still waits with UNAVAILABLE, now."""
+        for scheduler in self._schedulers.values():
+            scheduler.cut_off()
+
     async def close(self, grace_s: float) -> None:
         """Refuse new requests, answer the admitted within ``grace_s`` seconds, release models."""
         self.drain()

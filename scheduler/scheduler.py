@@ -82,11 +82,16 @@ class Scheduler:
         self._closing = True
         self._guard(self._dispatch)  # max_delay holds nothing back any more
         if not await self._replies.all_given(grace_s):
-            logger.warning("%s: %d requests cut off", self.spec.name, len(self._replies))
-            self._answer_all(Code.UNAVAILABLE, "the server stopped before it could answer")
+            self.cut_off()
         for lane in self._lanes:
             lane.stop()
         await run_in_thread(self._release, f"{self.spec.name}-close")
+
+    def cut_off(self) -> None:
+        """Answer everybody who still waits with UNAVAILABLE, now."""
+        if len(self._replies):
+            logger.warning("%s: %d requests cut off", self.spec.name, len(self._replies))
+        self._answer_all(Code.UNAVAILABLE, "the server stopped before it could answer")
 
     def _release(self) -> None:
         give_up_s = time.monotonic() + 1.0

@@ -12,6 +12,7 @@ import pytest
 from backends.fake import FakeBackend
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from scheduler.engine import Engine
+from scheduler.errors import Code
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.types import Batch, InferRequest, ModelSpec
@@ -175,3 +176,31 @@ def test_a_wrong_command_line_ends_with_one_plain_sentence(
     assert done.returncode == code, done.stderr
     assert named in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_second_sigterm_answers_everybody_unavailable_and_exits_zero(
+    tmp_path: Path,
+) -> None:
+    spec = FakeBackend(FakeBackend.Options()).spec
+    arguments = ["--backend=fake", "--backend-compute-s=30", "--server-drain-delay-s=30"]
+    with narsil_serve(tmp_path, arguments) as process:
+        served = served_by(process.urls, tmp_path)
+
+        async def client(name: str) -> list[Answer]:
+            async with connect(name, served) as wire:
+                request = random_request(spec, 2, seed=1)
+                body = as_json(request, spec) if wire.json else as_protobuf(request)
+                return list(await asyncio.gather(*(wire.send(body) for _ in range(3))))
+
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(client(name)) for name in WIRES]
+            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+                await until(lambda: has_waiting(probe, rows=28))  # 2 of 30 run
+                process.terminate()
+                await until(lambda: is_unready(probe))
+            process.terminate()
+        code, log = await asyncio.to_thread(process.wait)
+    for answers in clients:
+        for answer in answers.result():
+            assert answer.codes == {Code.UNAVAILABLE}
+    assert code == 0, log

@@ -183,3 +183,31 @@ async def test_a_name_that_cannot_stand_in_a_url_is_refused_at_load(name: str) -
     engine = Engine(SchedulerOptions(), Observer())
     with pytest.raises(LoadError, match="model name"):
         await engine.load(FakeBackend(FakeOptions(name=name)))
+
+
+async def test_a_backend_without_lanes_is_refused_at_load() -> None:
+    class NoLanes(FakeBackend):
+        @property
+        def lanes(self) -> int:
+            return 0
+
+    engine = Engine(SchedulerOptions(), Observer())
+    with pytest.raises(LoadError, match="lanes"):
+        await engine.load(NoLanes(FakeOptions()))
+
+
+@on_manual_clock
+async def test_cutting_off_answers_everybody_and_lets_close_end_before_its_grace() -> None:
+    async with serving() as server:
+        running = await server.asked(make_request(1, seed=1))
+        run = await server.gate.began()
+        waiting = await server.asked(make_request(2, seed=2))
+        closing = asyncio.create_task(server.engine.close(grace_s=100.0))
+        await settle()
+        server.engine.cut_off()
+        for task in (running, waiting):
+            with pytest.raises(ServingError) as answer:
+                await task
+            assert answer.value.code is Code.UNAVAILABLE
+        run.finish()
+        await closing
