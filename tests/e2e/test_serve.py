@@ -42,6 +42,15 @@ async def load(
     return answers
 
 
+async def ask(served: Served, name: str, count: int) -> list[Answer]:
+    """Send ``count`` requests of 2 rows at once to a server of the fake backend."""
+    spec = served.backend.spec
+    request = random_request(spec, 2, seed=1)
+    async with connect(name, served) as wire:
+        body = as_json(request, spec) if wire.json else as_protobuf(request)
+        return list(await asyncio.gather(*(wire.send(body) for _ in range(count))))
+
+
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Ask again and again: another process tells us nothing by itself."""
     while not await holds():  # noqa: ASYNC110
@@ -99,19 +108,12 @@ async def test_sigterm_under_load_answers_every_request_rightly_and_exits_zero(
 async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_delay(
     tmp_path: Path,
 ) -> None:
-    spec = FakeBackend(FakeBackend.Options()).spec
     arguments = ["--backend=fake", "--backend-compute-s=0.5", "--server-drain-delay-s=0"]
     with narsil_serve(tmp_path, arguments) as process:
         served = served_by(process.urls, tmp_path)
 
-        async def client(name: str) -> list[Answer]:
-            async with connect(name, served) as wire:
-                request = random_request(spec, 2, seed=1)
-                body = as_json(request, spec) if wire.json else as_protobuf(request)
-                return list(await asyncio.gather(*(wire.send(body) for _ in range(5))))
-
         async with asyncio.TaskGroup() as group:
-            clients = [group.create_task(client(name)) for name in WIRES]
+            clients = [group.create_task(ask(served, name, 5)) for name in WIRES]
             async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
                 # 25 requests of 2 rows: 2 run, the rest wait.
                 await until(lambda: has_waiting(probe, rows=48))
@@ -181,19 +183,12 @@ def test_a_wrong_command_line_ends_with_one_plain_sentence(
 async def test_a_second_sigterm_answers_everybody_unavailable_and_exits_zero(
     tmp_path: Path,
 ) -> None:
-    spec = FakeBackend(FakeBackend.Options()).spec
     arguments = ["--backend=fake", "--backend-compute-s=30", "--server-drain-delay-s=30"]
     with narsil_serve(tmp_path, arguments) as process:
         served = served_by(process.urls, tmp_path)
 
-        async def client(name: str) -> list[Answer]:
-            async with connect(name, served) as wire:
-                request = random_request(spec, 2, seed=1)
-                body = as_json(request, spec) if wire.json else as_protobuf(request)
-                return list(await asyncio.gather(*(wire.send(body) for _ in range(3))))
-
         async with asyncio.TaskGroup() as group:
-            clients = [group.create_task(client(name)) for name in WIRES]
+            clients = [group.create_task(ask(served, name, 3)) for name in WIRES]
             async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
                 await until(lambda: has_waiting(probe, rows=28))  # 2 of 30 run
                 process.terminate()
