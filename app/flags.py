@@ -79,6 +79,7 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
 def _parser(schema: Mapping[str, type[Any]], *, add_help: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="narsil serve",
+        usage="narsil serve [model] [--FLAG VALUE ...]",
         description="Serve a model over gRPC, HTTP and HTTP/3.",
         epilog="Every flag is also an environment variable (--http-port: NARSIL_HTTP__PORT) and a"
         " key of the TOML file ([http] port = ...). Flags win, then environment, then file.",
