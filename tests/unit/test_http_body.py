@@ -13,7 +13,9 @@ from transports.http.body import Body
 from transports.http.intake import BodyLimits, Intake
 from transports.http.problem import HttpError
 
-LIMITS = BodyLimits(max_request_bytes=8, max_json_bytes=4, max_buffered_bytes=12, timeout_s=60.0)
+LIMITS = BodyLimits(
+    max_request_bytes=8, max_json_bytes=4, max_buffered_bytes=12, body_timeout_s=60.0
+)
 
 
 class Wire:
@@ -125,7 +127,7 @@ async def test_a_client_that_leaves_mid_body_is_a_cancelled_request() -> None:
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_a_408() -> None:
-    limits = dataclasses.replace(LIMITS, timeout_s=0.01)
+    limits = dataclasses.replace(LIMITS, body_timeout_s=0.01)
     with pytest.raises(HttpError, match="body_timeout_s") as raised:
         await read(Body(Wire(chunk(b"1", True)), Intake(limits)))
     assert raised.value.status is HTTPStatus.REQUEST_TIMEOUT

@@ -43,7 +43,7 @@ class Body:
         except TimeoutError as error:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"body: not complete after {self._limits.timeout_s:g} s (body_timeout_s)",
+                f"body: not complete after {self._limits.body_timeout_s:g} s (body_timeout_s)",
                 code=Code.DEADLINE_EXCEEDED,
             ) from error
 

@@ -3,22 +3,41 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler.errors import Code, ServingError
+from transports.http.ranges import BYTES, SECONDS, check_buffer, check_range
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """Bound bodies: one's size (as JSON, and at all), the size of all that are held, the time.
 
-    ``timeout_s`` are the seconds from a request's head to its last byte.
+    ``body_timeout_s`` runs from a request's head to its last byte. Part of the options of every
+    transport that serves the app.
     """
 
-    max_request_bytes: int
-    max_json_bytes: int
-    max_buffered_bytes: int
-    timeout_s: float
+    max_request_bytes: int = field(
+        default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
+    )
+    max_json_bytes: int = field(
+        default=8_388_608,
+        metadata={"help": "largest JSON body; decoding one holds up everything else"},
+    )
+    max_buffered_bytes: int = field(
+        default=536_870_912,
+        metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
+    )
+    body_timeout_s: float = field(
+        default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
+    )
+
+    def check_limits(self) -> None:
+        """Refuse what could not work. Raises ValueError."""
+        check_range("max_request_bytes", self.max_request_bytes, BYTES)
+        check_range("max_json_bytes", self.max_json_bytes, BYTES)
+        check_buffer(self.max_buffered_bytes, self.max_request_bytes)
+        check_range("body_timeout_s", self.body_timeout_s, SECONDS)
 
 
 class Intake:
@@ -36,7 +55,7 @@ class Intake:
         if self.closed:
             raise _stopping()
         try:
-            async with asyncio.timeout(self.limits.timeout_s) as timeout:
+            async with asyncio.timeout(self.limits.body_timeout_s) as timeout:
                 self._reading.add(timeout)
                 try:
                     yield

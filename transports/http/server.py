@@ -7,30 +7,16 @@ from scheduler.engine import Engine
 from transports.http.app import HttpApp
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
-from transports.http.ranges import BYTES, COUNTS, PORTS, SECONDS, Range, check_buffer, check_range
+from transports.http.ranges import COUNTS, PORTS, SECONDS, Range, check_range
 from transports.http.sockets import bind, port_of, url
 
 
 @dataclass(frozen=True, slots=True)
-class HttpOptions:
+class HttpOptions(BodyLimits):
     """Serve HTTP/1.1 without TLS."""
 
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
     port: int = field(default=8000, metadata={"help": "TCP port; 0: any free one"})
-    max_request_bytes: int = field(
-        default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
-    )
-    max_json_bytes: int = field(
-        default=8_388_608,
-        metadata={"help": "largest JSON body; decoding one holds up everything else"},
-    )
-    max_buffered_bytes: int = field(
-        default=536_870_912,
-        metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
-    )
-    body_timeout_s: float = field(
-        default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
-    )
     head_timeout_s: float = field(
         default=30.0, metadata={"help": "seconds a connection may take to send a request's head"}
     )
@@ -47,10 +33,7 @@ class HttpOptions:
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
         check_range("port", self.port, PORTS)
-        check_range("max_request_bytes", self.max_request_bytes, BYTES)
-        check_range("max_json_bytes", self.max_json_bytes, BYTES)
-        check_buffer(self.max_buffered_bytes, self.max_request_bytes)
-        check_range("body_timeout_s", self.body_timeout_s, SECONDS)
+        self.check_limits()
         check_range("head_timeout_s", self.head_timeout_s, SECONDS)
         check_range("keep_alive_s", self.keep_alive_s, Range(0, SECONDS.greatest))
         check_range("write_timeout_s", self.write_timeout_s, SECONDS)
@@ -64,7 +47,7 @@ class HttpTransport:
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
-        self._intake = Intake(_body_limits(options))
+        self._intake = Intake(options)
         self._listener: TcpListener | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
@@ -88,12 +71,3 @@ class HttpTransport:
         self._intake.close()
         if self._listener is not None:
             await self._listener.stop(grace_s)
-
-
-def _body_limits(options: HttpOptions) -> BodyLimits:
-    return BodyLimits(
-        options.max_request_bytes,
-        options.max_json_bytes,
-        options.max_buffered_bytes,
-        options.body_timeout_s,
-    )

@@ -15,7 +15,7 @@ from scheduler.engine import Engine
 from transports.http.app import HttpApp
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
-from transports.http.ranges import BYTES, COUNTS, PORTS, SECONDS, check_buffer, check_range
+from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
 from transports.http.sockets import bind, port_of, url
 from transports.http.standing import StandingHeaders
 from transports.http3.certificate import (
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Http3Options:
+class Http3Options(BodyLimits):
     """Serve HTTP/3, and HTTPS beside it."""
 
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
@@ -52,20 +52,6 @@ class Http3Options:
     tcp: bool = field(
         default=True, metadata={"help": "serve HTTPS too, which tells browsers of HTTP/3"}
     )
-    max_request_bytes: int = field(
-        default=67_108_864, metadata={"help": "largest request body; more is answered with 413"}
-    )
-    max_json_bytes: int = field(
-        default=8_388_608,
-        metadata={"help": "largest JSON body; decoding one holds up everything else"},
-    )
-    max_buffered_bytes: int = field(
-        default=536_870_912,
-        metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
-    )
-    body_timeout_s: float = field(
-        default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
-    )
     idle_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a silent QUIC connection is kept"}
     )
@@ -74,10 +60,7 @@ class Http3Options:
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
         check_range("port", self.port, PORTS)
-        check_range("max_request_bytes", self.max_request_bytes, BYTES)
-        check_range("max_json_bytes", self.max_json_bytes, BYTES)
-        check_buffer(self.max_buffered_bytes, self.max_request_bytes)
-        check_range("body_timeout_s", self.body_timeout_s, SECONDS)
+        self.check_limits()
         check_range("idle_timeout_s", self.idle_timeout_s, SECONDS)
         check_range("max_connections", self.max_connections, COUNTS)
         if bool(self.certificate) != bool(self.private_key):
@@ -93,7 +76,7 @@ class Http3Transport:
         self.certificate: CertificateFiles | None = None
         self.port = options.port
         self._options = options
-        self._intake = Intake(_body_limits(options))
+        self._intake = Intake(options)
         self._endpoint: QuicEndpoint | None = None
         self._listener: TcpListener | None = None
         self._headers = StandingHeaders()
@@ -149,15 +132,6 @@ class Http3Transport:
             files.path, files.spki_sha256,
         )  # fmt: skip
         return files
-
-
-def _body_limits(options: Http3Options) -> BodyLimits:
-    return BodyLimits(
-        options.max_request_bytes,
-        options.max_json_bytes,
-        options.max_buffered_bytes,
-        options.body_timeout_s,
-    )
 
 
 def _quic_configuration(options: Http3Options, files: CertificateFiles) -> QuicConfiguration:
