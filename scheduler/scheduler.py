@@ -210,7 +210,7 @@ class Scheduler:
         """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""
         try:
             step()
-        except Exception:  # supervision, the one place besides scheduler/execute.py
+        except Exception:  # supervision, the one place in the core besides execute.py
             logger.exception("%s: batching failed", self.spec.name)
             self._fail("batching failed")
 
