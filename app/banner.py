@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import orjson
 from rich.console import Console
 
-from app.flags import Config
-from scheduler.engine import Engine
+from app.models import Served
+from app.resolve import Config
+from app.senders import predict_path
 from scheduler.types import ModelSpec
 
 NOTES = {
@@ -23,45 +25,57 @@ NOTES = {
 EXAMPLES = Path(".narsil/examples")
 
 
-def show(config: Config, engine: Engine, addresses: dict[str, tuple[str, ...]]) -> None:
+def show(
+    config: Config, served: Sequence[Served], addresses: Mapping[str, tuple[str, ...]]
+) -> None:
     """Print the banner."""
     console = Console(highlight=False, soft_wrap=True)
-    device = getattr(config.sections["backend"], "device", "")
     console.print(f"\n[bold]Narsil {version('narsil')}[/bold] is ready")
-    for spec in engine.specs():
-        console.print(
-            f"  {'model':<8} {spec.name} version {spec.version}{f' on {device}' if device else ''}"
-        )
+    for model in served:
+        where = f" on {model.config.device}" if model.config.device else ""
+        console.print(f"  {'model':<8} {model.spec.name} version {model.spec.version}{where}")
     for name, urls in addresses.items():
         console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{NOTES.get(name, '')}[/dim]")
-    example = _example_file(config, engine.specs()[0])
-    if example is not None:
+    lines = _lines_to_try(config, served, {name: urls[0] for name, urls in addresses.items()})
+    if lines:
         console.print("\nTry it:")
-        for line in _lines_to_try(config, example, addresses):
-            console.print(f"  {line}", markup=False)
+    for line in lines:
+        console.print(f"  {line}", markup=False)
     console.print()
 
 
-def _lines_to_try(
-    config: Config, example: Path, addresses: dict[str, tuple[str, ...]]
-) -> list[str]:
-    predict = f"{os.path.relpath(sys.argv[0])} predict {example}"
-    first = {name: urls[0] for name, urls in addresses.items()}
+def _lines_to_try(config: Config, served: Sequence[Served], urls: Mapping[str, str]) -> list[str]:
+    """Return a line for every transport, or of several models for each the first transport's."""
+    if len(served) == 1:
+        return _lines_for(config, served[0], "", urls)
+    return [
+        line for model in served for line in _lines_for(config, model, model.spec.name, urls)[:1]
+    ]
+
+
+def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]) -> list[str]:
+    """Return a line for every transport that asks ``model``, by ``name`` unless it is empty."""
+    example = _example_file(model)
+    if example is None:
+        return []
+    predict = (
+        f"{os.path.relpath(sys.argv[0])} predict {example}{f' --model {name}' if name else ''}"
+    )
     lines = []
-    if "http" in first:
+    if "http" in urls:
         json = "-H 'content-type: application/json'"
-        lines.append(f"curl -s {first['http']}/v1/predict {json} -d @{example}")
-        if "grpc" in first:  # predictor.proto names no features: their order is asked over HTTP
-            describe = f"--describe {first['http']}"
-            lines.append(f"{predict} --transport grpc --url {first['grpc']} {describe}")
-    if "http3" in first:
-        lines.append(f"{predict} --transport http3 --url {first['http3']}{_ca(config)}")
+        lines.append(f"curl -s {urls['http']}{predict_path(name)} {json} -d @{example}")
+        if "grpc" in urls:  # predictor.proto names no features: their order is asked over HTTP
+            describe = f"--describe {urls['http']}"
+            lines.append(f"{predict} --transport grpc --url {urls['grpc']} {describe}")
+    if "http3" in urls:
+        lines.append(f"{predict} --transport http3 --url {urls['http3']}{_ca(config)}")
     return lines
 
 
 def _ca(config: Config) -> str:
     """Return the flag that names the certificate to trust, unless it is the usual one."""
-    given: Any = config.sections["http3"]
+    given: Any = config.sections["http3"].options
     usual = type(given)()
     if given.certificate:
         return f" --ca {given.certificate}"
@@ -70,16 +84,15 @@ def _ca(config: Config) -> str:
     return ""
 
 
-def _example_file(config: Config, spec: ModelSpec) -> Path | None:
+def _example_file(model: Served) -> Path | None:
     """Return a file with a request for the model, written here if need be and if possible."""
-    path: Any = getattr(config.sections["backend"], "path", "")
-    example = Path(path) / "example.json"
-    if path and example.is_file():
+    example = Path(model.config.path) / "example.json"
+    if model.config.path and example.is_file():
         return example
-    example = EXAMPLES / f"{spec.name}.json"
+    example = EXAMPLES / f"{model.spec.name}.json"
     try:
         EXAMPLES.mkdir(parents=True, exist_ok=True)
-        example.write_bytes(example_request(spec))
+        example.write_bytes(example_request(model.spec))
     except OSError:
         return None
     return example

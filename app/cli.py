@@ -1,20 +1,23 @@
 """The ``narsil`` command: serve, predict, and what other packages add (export, bench)."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
+from typing import NoReturn
 
 import uvloop
 
-from app import banner, flags, plugins, predict
-from app.config import ConfigError
+from app import banner, plugins, predict
+from app.resolve import resolve
 from app.server import Parts, StartError, serve
+from app.settings import ConfigError
 
 USAGE = """usage: narsil COMMAND ...
 
-  serve      serve a model over gRPC, HTTP and HTTP/3
+  serve      serve models over gRPC, HTTP and HTTP/3
   predict    send one request and print the scores
 {added}
 narsil COMMAND --help says more."""
@@ -54,27 +57,39 @@ def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
 
 
 def _serve(argv: Sequence[str]) -> int:
-    config, arguments = flags.resolve(argv)
+    config, arguments = resolve(argv)
     if arguments.print_config:
         print("\n".join(config.lines()))
         return 0
-    server = config.sections["server"]
+    server = config.server
     # Libraries speak up only when something is wrong; the level set is for our own packages.
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for package in ("app", "backends", "scheduler", "transports"):
         logging.getLogger(package).setLevel(server.log_level.upper())
     parts = Parts(
         server=server,
-        scheduler=config.sections["scheduler"],
-        backend=config.backend.build(config.sections["backend"]),
+        models=config.models,
         transports={
-            name: transport.build(config.sections[name])
+            name: transport.build(config.sections[name].options)
             for name, transport in config.transports.items()
         },
     )
     try:
-        uvloop.run(serve(parts, partial(banner.show, config)))
+        ended = uvloop.run(serve(parts, partial(banner.show, config)))
     except StartError as error:
         print(f"narsil: {error}", file=sys.stderr)
         return 1
+    if not ended:
+        _leave()
     return 0
+
+
+def _leave() -> NoReturn:
+    """End the process without Python's own clean-up.
+
+    That would free what a thread still uses inside a library; stopped while it warmed up a model,
+    PyTorch aborted the process.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,24 +1,20 @@
-"""Resolve the configuration: flag > environment > TOML file > default, each value with its origin.
+"""Gather the raw settings: flag > environment > TOML file > default.
 
-The only module that reads files or the environment for settings. A section is a frozen options
-dataclass; unknown sections and keys are errors, so a typing mistake cannot pass unnoticed.
+The only module that reads files or the environment for settings.
 """
 
-import dataclasses
-import difflib
 import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
+
+from app.settings import ConfigError, Setting, Settings, hint
 
 PREFIX = "NARSIL_"
-
-
-class ConfigError(Exception):
-    """Say which setting is wrong, where it came from and what would be right."""
+MODELS = "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,43 +47,28 @@ class ServerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One raw value and where it came from."""
+class ModelTable:
+    """What ``[models.NAME]`` says, and apart from it its ``scheduler`` table."""
 
-    raw: Any
     origin: str
+    settings: Settings
+    scheduler: Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All raw settings by ``section`` and ``key``, the strongest source having won."""
+    """The raw settings of each section, the strongest source having won, and each model's own."""
 
-    settings: Mapping[str, Mapping[str, Setting]]
+    sections: Mapping[str, Settings]
+    models: Mapping[str, ModelTable]
 
     def check_sections(self, known: Iterable[str]) -> None:
         """Refuse settings for sections that do not exist. Raises ConfigError."""
-        names = sorted(known)
-        for section, settings in self.settings.items():
+        names = sorted({*known, MODELS})
+        for section, settings in self.sections.items():
             if section not in names:
                 origin = next(iter(settings.values())).origin if settings else "file"
-                raise ConfigError(f"{origin}: no section {section!r}{_hint(section, names)}")
-
-    def section(self, name: str, options: type[Any]) -> tuple[Any, dict[str, str]]:
-        """Return section ``name`` as ``options`` and the origin of each key. Raises ConfigError."""
-        given = self.settings.get(name, {})
-        hints = get_type_hints(options)
-        known = [option.name for option in dataclasses.fields(options)]
-        for key, setting in given.items():
-            if key not in known:
-                raise ConfigError(
-                    f"{setting.origin}: section {name!r} has no key {key!r}{_hint(key, known)}"
-                )
-        values = {key: _convert(hints[key], given[key], f"{name}.{key}") for key in given}
-        origins = {key: given[key].origin if key in given else "default" for key in known}
-        try:
-            return options(**values), origins
-        except ValueError as error:
-            raise ConfigError(f"section {name!r}: {error}") from error
+                raise ConfigError(f"{origin}: no section {section!r}{hint(section, names)}")
 
 
 def gather(file: Path | None, flags: Mapping[str, Any]) -> Sources:
@@ -95,27 +76,46 @@ def gather(file: Path | None, flags: Mapping[str, Any]) -> Sources:
 
     Raises ConfigError.
     """
+    tables = _read(file) if file else {}
+    origin = f"file {file}"
+    models = _models(tables.pop(MODELS, {}), origin)
     merged: dict[str, dict[str, Setting]] = {}
-    for layer in (_from_file(file), _from_environment(os.environ), _from_flags(flags)):
+    for layer in (_from_file(tables, origin), _from_environment(os.environ), _from_flags(flags)):
         for section, settings in layer.items():
             merged.setdefault(section, {}).update(settings)
-    return Sources(merged)
+    return Sources(merged, models)
 
 
-def _from_file(file: Path | None) -> dict[str, dict[str, Setting]]:
-    if file is None:
-        return {}
+def _read(file: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file}: {error}") from error
+
+
+def _from_file(tables: Mapping[str, Any], origin: str) -> dict[str, dict[str, Setting]]:
     for section, table in tables.items():
         if not isinstance(table, dict):
-            raise ConfigError(f"{file}: {section!r} stands outside a [section]")
-    return {
-        section: {key: Setting(raw, f"file {file}") for key, raw in table.items()}
-        for section, table in tables.items()
-    }
+            raise ConfigError(f"{origin}: {section!r} stands outside a [section]")
+    return {section: _settings(table, origin) for section, table in tables.items()}
+
+
+def _models(tables: Any, origin: str) -> dict[str, ModelTable]:
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{origin}: {MODELS!r} stands outside a [section]")
+    models = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"{origin}: {MODELS}.{name} stands outside a [{MODELS}.NAME] table")
+        scheduler = table.pop("scheduler", {})
+        if not isinstance(scheduler, dict):
+            raise ConfigError(f"{origin}: {MODELS}.{name}.scheduler must be a table")
+        models[name] = ModelTable(origin, _settings(table, origin), _settings(scheduler, origin))
+    return models
+
+
+def _settings(table: Mapping[str, Any], origin: str) -> dict[str, Setting]:
+    return {key: Setting(raw, origin) for key, raw in table.items()}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Setting]]:
@@ -123,6 +123,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Set
     for name, raw in environment.items():
         if name.startswith(PREFIX) and "__" in name:
             section, key = name.removeprefix(PREFIX).lower().split("__", 1)
+            if section == MODELS:
+                raise ConfigError(f"environment {name}: only the file has [{MODELS}.NAME] tables")
             layer.setdefault(section, {})[key] = Setting(raw, f"environment {name}")
     return layer
 
@@ -134,40 +136,3 @@ def _from_flags(flags: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
         flag = f"flag --{section}-{key}".replace("_", "-")
         layer.setdefault(section, {})[key] = Setting(raw, flag)
     return layer
-
-
-def _convert(wanted: Any, setting: Setting, name: str) -> Any:
-    try:
-        return _parse(wanted, setting.raw)
-    except (ValueError, TypeError) as error:
-        kind = wanted.__name__ if isinstance(wanted, type) else str(wanted)
-        raise ConfigError(
-            f"{setting.origin}: {name} must be {kind}, got {setting.raw!r}"
-        ) from error
-
-
-def _parse(wanted: Any, raw: Any) -> Any:
-    if get_origin(wanted) is tuple:
-        items = [item for item in raw.split(",") if item] if isinstance(raw, str) else raw
-        return tuple(_parse(get_args(wanted)[0], item) for item in items)
-    if isinstance(raw, str):
-        return _parse_text(wanted, raw)
-    if wanted is float and type(raw) is int:
-        return float(raw)
-    if type(raw) is not wanted:
-        raise TypeError
-    return raw
-
-
-def _parse_text(wanted: Any, text: str) -> Any:
-    if wanted is bool:
-        values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if text.lower() not in values:
-            raise ValueError(text)
-        return values[text.lower()]
-    return wanted(text)
-
-
-def _hint(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"

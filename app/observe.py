@@ -3,22 +3,21 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from typing import TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
+from app.series import Counters, Gauges, Histograms, Labels
 from scheduler.errors import Code
-from scheduler.observer import Answered, DropReason, Observer
-from scheduler.types import Batch, ModelSpec, Timing
+from scheduler.observer import Answered, Computed, DropReason, Observer
+from scheduler.types import ModelSpec
 
 logger = logging.getLogger(__name__)
+
+Series = TypeVar("Series", bound=Collector)
 
 # Sub-millisecond steps: a recommender answers in about one millisecond, and the common defaults
 # begin at five.
@@ -27,6 +26,7 @@ SECONDS = (
     0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 )  # fmt: skip
 POWERS_OF_TWO = tuple(2.0**power for power in range(15))
+POWERS_OF_FOUR = tuple(4.0**power for power in range(11))
 LAG_PERIOD_S = 0.1
 MAX_DETAIL_CHARACTERS = 500
 
@@ -36,46 +36,43 @@ class PrometheusObserver(Observer):
 
     def __init__(self) -> None:
         self._served: set[str] = set()
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-
-        def histogram(
-            name: str, text: str, labels: list[str], buckets: tuple[float, ...]
-        ) -> Histogram:
-            return Histogram(f"narsil_{name}", text, labels, buckets=buckets, registry=registry)
-
-        self._requests = Counter(
-            "narsil_requests", "Requests answered, by outcome (ok or the error code)",
-            ["model", "transport", "code"], registry=registry,
-        )  # fmt: skip
-        self._duration = histogram(
-            "request_duration_seconds", "Receipt to answer", ["model", "transport"], SECONDS
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        model, transport = ("model",), ("model", "transport")
+        self._requests = self._counters(
+            "requests", "Requests answered, by outcome (ok or the error code)", (*transport, "code")
         )
-        self._queue = histogram("queue_duration_seconds", "Wait for a lane", ["model"], SECONDS)
-        self._compute = histogram("compute_duration_seconds", "One batch", ["model"], SECONDS)
-        self._batch_rows = histogram("batch_rows", "Rows in a batch", ["model"], POWERS_OF_TWO)
-        self._batch_requests = histogram(
-            "batch_requests", "Requests in a batch", ["model"], POWERS_OF_TWO
+        self._duration = self._histograms(
+            "request_duration_seconds", "Receipt to answer", transport, SECONDS
         )
-        self._waiting = Gauge(
-            "narsil_queue_depth_rows", "Rows waiting", ["model"], registry=registry
+        self._queue = self._histograms("queue_duration_seconds", "Wait for a lane", model, SECONDS)
+        self._gather = self._histograms(
+            "gather_duration_seconds", "Gathering one batch", model, SECONDS
         )
-        self._dropped = Counter(
-            "narsil_dropped", "Requests never computed", ["model", "reason"], registry=registry
+        self._compute = self._histograms(
+            "compute_duration_seconds", "Computing one batch", model, SECONDS
         )
-        self._info = Gauge(
-            "narsil_model_info", "Models served", ["model", "version"], registry=registry
+        self._rows = self._histograms("batch_rows", "Rows in a batch", model, POWERS_OF_TWO)
+        self._ids = self._histograms("batch_ids", "Ids in a batch", model, POWERS_OF_FOUR)
+        self._size = self._histograms("batch_requests", "Requests in a batch", model, POWERS_OF_TWO)
+        self._busy = self._counters(
+            "lane_busy_seconds", "Seconds that a lane has spent on batches", ("model", "lane")
         )
-        self._lag = histogram("event_loop_lag_seconds", "Lateness of a timer", [], SECONDS)
+        self._waiting = self._gauges("queue_depth_rows", "Rows waiting", model)
+        self._dropped = self._counters(
+            "dropped", "Requests never computed, by reason", ("model", "reason")
+        )
+        self._info = self._gauges("model_info", "Models served", ("model", "version"))
+        self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
 
     def answered(self, record: Answered) -> None:
         """Count the answer; log it if it is an error."""
         code = "ok" if record.code is None else record.code.value
         # A name that is not served would let any client make a new time series.
         model = record.model if record.model in self._served else "unknown"
-        self._requests.labels(model, record.transport, code).inc()
-        self._duration.labels(model, record.transport).observe(record.duration_s)
+        self._requests.by[model, record.transport, code] += 1
+        self._duration.by[model, record.transport].observe(record.duration_s)
         if record.code is not None:
             level = logging.ERROR if record.code is Code.INTERNAL else logging.INFO
             logger.log(
@@ -85,20 +82,24 @@ class PrometheusObserver(Observer):
 
     def queued(self, model: str, rows: int) -> None:
         """Show how many rows wait."""
-        self._waiting.labels(model).set(rows)
+        self._waiting.by[model,] = rows
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """Count a request that never ran."""
-        self._dropped.labels(model, reason).inc()
+        self._dropped.by[model, reason] += 1
 
-    def computed(self, model: str, batch: Batch, timings: tuple[Timing, ...]) -> None:
+    def computed(self, record: Computed) -> None:
         """Time a batch and the waits before it."""
-        self._compute.labels(model).observe(timings[0].compute_s)
-        self._batch_rows.labels(model).observe(timings[0].batch_rows)
-        self._batch_requests.labels(model).observe(len(batch.requests))
-        queue = self._queue.labels(model)
-        for timing in timings:
-            queue.observe(timing.queue_s)
+        model = (record.model,)
+        self._gather.by[model].observe(record.gather_s)
+        self._compute.by[model].observe(record.compute_s)
+        self._rows.by[model].observe(record.rows)
+        self._ids.by[model].observe(record.ids)
+        self._size.by[model].observe(len(record.queue_s))
+        self._busy.by[record.model, str(record.lane)] += record.gather_s + record.compute_s
+        queue = self._queue.by[model]
+        for queue_s in record.queue_s:
+            queue.observe(queue_s)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics as text or OpenMetrics, whichever the scraper accepts."""
@@ -109,10 +110,10 @@ class PrometheusObserver(Observer):
         return encode(self._registry), content_type
 
     def serving(self, specs: tuple[ModelSpec, ...]) -> None:
-        """Show which models are served."""
-        for spec in specs:
-            self._served.add(spec.name)
-            self._info.labels(spec.name, spec.version).set(1)
+        """Show which models are served, and no others any more."""
+        # Names stay known: what a model that is gone had admitted is still being answered.
+        self._served.update(spec.name for spec in specs)
+        self._info.by = {(spec.name, spec.version): 1 for spec in specs}
 
     async def watch_loop(self) -> None:
         """Measure how late the event loop is, for ever."""
@@ -120,7 +121,22 @@ class PrometheusObserver(Observer):
             # Not the loop's own clock: uvloop's ticks in milliseconds.
             due_s = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
-            self._lag.observe(max(0.0, time.perf_counter() - due_s))
+            self._lag.by[()].observe(max(0.0, time.perf_counter() - due_s))
+
+    def _histograms(
+        self, name: str, text: str, labels: Labels, bounds: Sequence[float]
+    ) -> Histograms:
+        return self._registered(Histograms(f"narsil_{name}", text, labels, bounds))
+
+    def _counters(self, name: str, text: str, labels: Labels) -> Counters:
+        return self._registered(Counters(f"narsil_{name}", text, labels))
+
+    def _gauges(self, name: str, text: str, labels: Labels) -> Gauges:
+        return self._registered(Gauges(f"narsil_{name}", text, labels))
+
+    def _registered(self, series: Series) -> Series:
+        self._registry.register(series)
+        return series
 
 
 def _one_line(detail: str) -> str:

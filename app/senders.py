@@ -32,7 +32,9 @@ async def over_http(url: str, model: str, body: Body, ca: Path) -> Body:
     headers = {"content-type": body.content_type}
     try:
         async with _http_client(url, ca) as client:
-            answer = await client.post(url + _path(model), content=body.content, headers=headers)
+            answer = await client.post(
+                url + predict_path(model), content=body.content, headers=headers
+            )
     except httpx.HTTPError as error:
         raise _unanswered(url, error) from error
     return _checked(answer.status_code, answer.headers, answer.content)
@@ -54,7 +56,7 @@ async def over_http3(url: str, model: str, body: Body, ca: Path) -> Body:
     target = httpx.URL(url)
     try:
         async with Http3Client.connect(target.host, target.port or 443, ca) as client:
-            answer = await client.post(_path(model), body.content, headers)
+            answer = await client.post(predict_path(model), body.content, headers)
     except (OSError, Http3Error) as error:
         raise _unanswered(url, error) from error
     return _checked(answer.status, answer.headers, answer.body)
@@ -71,6 +73,11 @@ async def over_grpc(url: str, model: str, body: Body) -> Body:
         raise PredictError(f"{error.code().name}: {error.details()}") from error
 
 
+def predict_path(model: str) -> str:
+    """Return the HTTP path that asks ``model``; "" for the only one served."""
+    return f"/v1/models/{model}/predict" if model else "/v1/predict"
+
+
 def _http_client(url: str, ca: Path) -> httpx.AsyncClient:
     # Without TLS a context that trusts nobody will do; httpx's own reads a whole store first.
     trusted = _trust(ca) if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -83,10 +90,6 @@ def _trust(ca: Path) -> ssl.SSLContext:
     except OSError as error:
         problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
         raise PredictError(f"CA file {ca} {problem}; pass --ca") from error
-
-
-def _path(model: str) -> str:
-    return f"/v1/models/{model}/predict" if model else "/v1/predict"
 
 
 def _unanswered(url: str, error: Exception) -> PredictError:

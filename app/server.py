@@ -6,12 +6,14 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.config import ServerOptions
+from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
-from scheduler.backend import Backend
+from app.reloader import Reloader
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
@@ -25,6 +27,9 @@ SWITCH_INTERVAL_S = 1e-4
 GC_THRESHOLD = 50_000
 FLUSH_S = 1.0
 
+# Called once the server is ready: with the models served and the addresses by transport.
+Opened = Callable[[Sequence[Served], dict[str, tuple[str, ...]]], None]
+
 
 class StartError(Exception):
     """Say why the server could not start."""
@@ -35,31 +40,41 @@ class Parts:
     """What to serve with, made and not yet started."""
 
     server: ServerOptions
-    scheduler: SchedulerOptions
-    backend: Backend
+    models: Sequence[ModelConfig]
     transports: Mapping[str, Transport]
 
 
-async def serve(parts: Parts, opened: Callable[[Engine, dict[str, tuple[str, ...]]], None]) -> None:
-    """Serve until told to stop; call ``opened`` once ready. Raises StartError."""
+async def serve(parts: Parts, opened: Opened) -> bool:
+    """Serve until told to stop; call ``opened`` once ready.
+
+    Return whether no thread is left inside a library: one that loads a model cannot be stopped.
+    Raises StartError.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    stop = _StopSignals(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    stop = _StopSignals(loop)
     observer = PrometheusObserver()
-    engine = Engine(parts.scheduler, observer)
+    engine = Engine(SchedulerOptions(), observer)
+    engine.watch(lambda: observer.serving(engine.specs()))
+    reloader = Reloader(engine, parts.server.grace_s)
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     lag = asyncio.create_task(observer.watch_loop())
     try:
         async with contextlib.AsyncExitStack() as undo:
             addresses = await _listen(parts.transports, engine, undo)
-            if await _load(engine, parts.backend, stop):
-                observer.serving(engine.specs())
+            served = await _unless_stopped(_load(engine, parts.models), stop)
+            if served is not None:
                 _settle_memory()
                 engine.open()
-                opened(engine, addresses)
+                opened(served, addresses)
+                reloading = asyncio.create_task(reloader.run(served))
                 await stop.requested.wait()
+                reloading.cancel()
             undo.pop_all()  # from here on the orderly way out
             await _drain(parts, engine, stop)
     finally:
         lag.cancel()
+    return served is not None and not reloader.busy
 
 
 async def _listen(
@@ -76,20 +91,34 @@ async def _listen(
     return addresses
 
 
-async def _load(engine: Engine, backend: Backend, stop: "_StopSignals") -> bool:
-    """Load the model; return False if told to stop meanwhile."""
-    loading = asyncio.ensure_future(engine.load(backend))
-    stopped = asyncio.ensure_future(stop.requested.wait())
-    await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
+    """Load every model, one after another. Raises StartError."""
+    served = []
+    for model in models:
+        backend = model.build()
+        try:
+            await engine.load(backend, model.scheduler.options, model.build)
+        except LoadError as error:
+            which = f"model {model.label}: " if model.label else ""
+            raise StartError(f"{which}{error}") from error
+        spec = backend.spec
+        logger.info("%s: version %s; %s", spec.name, spec.version, model.effective(backend))
+        served.append(Served(model, spec))
+    return served
+
+
+async def _unless_stopped(
+    loading: Coroutine[Any, Any, list[Served]], stop: "_StopSignals"
+) -> list[Served] | None:
+    """Return what ``loading`` does, or None if told to stop meanwhile."""
+    task = asyncio.create_task(loading)
+    stopped = asyncio.create_task(stop.requested.wait())
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    if not loading.done():
-        loading.cancel()
-        return False
-    try:
-        loading.result()
-    except LoadError as error:
-        raise StartError(str(error)) from error
-    return True
+    if task.done():
+        return task.result()
+    task.cancel()
+    return None
 
 
 def _settle_memory() -> None:

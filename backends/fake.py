@@ -9,10 +9,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from backends.jagged import JaggedLayout, check_jagged
+from scheduler.backend import Compute
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 
@@ -65,7 +67,9 @@ class FakeBackend:
                 TensorSpec(
                     self._layout.lengths, np.dtype(np.int64), (len(features), "rows"), features
                 ),
-                TensorSpec(self._layout.values, np.dtype(np.int64), ("*",)),
+                TensorSpec(
+                    self._layout.values, np.dtype(np.int64), ("*",), lengths=self._layout.lengths
+                ),
             ),
             outputs=(TensorSpec("default", np.dtype(np.float32), ("rows",)),),
             max_batch_rows=self._options.max_batch_rows,
@@ -82,6 +86,10 @@ class FakeBackend:
     def check(self, request: InferRequest) -> None:
         """Refuse ids outside the tables. Raises ServingError."""
         check_jagged(self._layout, request)
+
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather nothing; return ``run`` for ``batch``."""
+        return partial(self.run, batch)
 
     def run(self, batch: Batch) -> Mapping[str, Array]:
         """Score every row of ``batch``."""

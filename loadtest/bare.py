@@ -27,10 +27,10 @@ def run(backend: Backend, shape: ModelShape, rows: int, count: int, measure_s: f
         Batch((InferRequest("", rows, draw(shape, rows, rng)),)) for _ in range(min(count, 200))
     ]
     for batch in batches:
-        backend.run(batch)
+        backend.prepare(batch)()
     latencies: list[float] = []
     begin_s = time.perf_counter()
     while (started_s := time.perf_counter()) < begin_s + measure_s:
-        backend.run(batches[len(latencies) % len(batches)])
+        backend.prepare(batches[len(latencies) % len(batches)])()
         latencies.append(time.perf_counter() - started_s)
     return Result(np.array(latencies), time.perf_counter() - begin_s, Failures())

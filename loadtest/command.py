@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from loadtest import bare, clients, closed, workload
+from scheduler.errors import LoadError
 
 URLS = {
     "grpc": "grpc://127.0.0.1:50051",
@@ -36,14 +37,20 @@ def main(argv: Sequence[str]) -> int:
     # aioquic also logs why a handshake failed; the exception says it once.
     logging.getLogger("quic").addHandler(logging.NullHandler())
     try:
-        return _run(arguments, argv)
-    except closed.NoServerError as error:
+        return _run(arguments, argv, _shape(arguments.artifact))
+    except (closed.NoServerError, LoadError) as error:
         print(f"narsil bench: {error}", file=sys.stderr)
         return 1
 
 
-def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    shape = workload.read_shape(arguments.artifact)
+def _shape(artifact: Path) -> workload.ModelShape:
+    try:
+        return workload.read_shape(artifact)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"{artifact} is not an artifact folder: {error}") from error
+
+
+def _run(arguments: argparse.Namespace, argv: Sequence[str], shape: workload.ModelShape) -> int:
     print(json.dumps({"machine": _machine(), "command": ["narsil", "bench", *argv]}))
     failed = False
     direct = bare.load(arguments.artifact, "torch_dlrm") if BARE in arguments.wire else None

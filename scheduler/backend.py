@@ -5,14 +5,17 @@ A plug-in is a class with a frozen ``Options`` dataclass and ``__init__(options)
 ``scheduler.types``, ``scheduler.errors`` and this module, and heavy libraries only in ``load``.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
+# Computes one prepared batch: every output, first axis ``batch.rows``, in arrays the caller keeps.
+Compute: TypeAlias = Callable[[], Mapping[str, Array]]
+
 
 class Backend(Protocol):
-    """Run one model: ``load`` once, then ``check`` and ``run`` freely, ``close`` once."""
+    """Run one model: ``load`` once, then ``check`` and ``prepare`` freely, ``close`` once."""
 
     @property
     def spec(self) -> ModelSpec:
@@ -20,7 +23,7 @@ class Backend(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many threads may be inside ``run`` at once (at least 1); valid after ``load``."""
+        """How many batches may be computed at once (at least 1); valid after ``load``."""
 
     def load(self) -> None:
         """Load and warm up; called once, off the event loop. Raises LoadError."""
@@ -32,11 +35,13 @@ class Backend(Protocol):
         Raises ServingError with INVALID_REQUEST.
         """
 
-    def run(self, batch: Batch) -> Mapping[str, Array]:
-        """Return every output, first axis ``batch.rows``, in arrays the caller may keep.
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather the inputs of ``batch`` where the computation reads them; return what computes it.
 
-        Called on a lane's own thread, with at most ``lanes`` calls at a time; should release the
-        GIL. Whatever it raises fails this batch only.
+        Called on a thread of the scheduler's, also while other batches compute, so that the next
+        batch is ready when a lane becomes free. The result is called at most once, perhaps on
+        another thread, with at most ``lanes`` such calls at a time; it should release the GIL.
+        Whatever either step raises fails this batch only, but for DeviceLostError.
         """
 
     def close(self) -> None:

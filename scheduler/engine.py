@@ -2,32 +2,44 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from scheduler.backend import Backend
 from scheduler.errors import Code, LoadError, ServingError, shown
-from scheduler.execute import load
-from scheduler.lane import run_in_thread
+from scheduler.execute import close, load
+from scheduler.lanes import Clock
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
+from scheduler.reload import Remake, load_again
 from scheduler.scheduler import Scheduler
+from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 
 
 class Engine:
-    """Serve models to transports on one event loop.
+    """Serve models, each with a scheduler and lanes of its own, to transports on one event loop.
 
-    Life: ``load`` every backend, ``open``; later ``drain`` (not ready, still serving) and
-    ``close`` (refuse new, finish the admitted).
+    Life: ``load`` every backend, ``open``; then ``load``, ``swap`` and ``unload`` as wanted while
+    traffic flows; later ``drain`` (not ready, still serving) and ``close`` (refuse new, finish the
+    admitted). ``options`` hold for every model that does not bring its own.
     """
 
-    def __init__(self, options: SchedulerOptions, observer: Observer) -> None:
+    def __init__(
+        self, options: SchedulerOptions, observer: Observer, clock: Clock = time.monotonic
+    ) -> None:
         self.observer = observer
         self._options = options
-        self._schedulers: dict[str, Scheduler] = {}
+        self._clock = clock
+        # By name and version, the version that serves by default last.
+        self._models: dict[str, dict[str, Scheduler]] = {}
         self._watchers: list[Callable[[], None]] = []
+        self._reloads: dict[Scheduler, asyncio.Task[None]] = {}
+        self._leaving: dict[Scheduler, asyncio.Task[None]] = {}  # no new requests, some old ones
         self._started = False
         self._draining = False
+        self._closed = False
 
     @property
     def started(self) -> bool:
@@ -37,35 +49,62 @@ class Engine:
     @property
     def live(self) -> bool:
         """No model has failed for good; if one has, only a restart helps."""
-        return all(scheduler.failure is None for scheduler in self._schedulers.values())
+        return all(
+            scheduler.failure is None or scheduler in self._reloads
+            for scheduler in self._schedulers()
+        )
 
     @property
     def ready(self) -> bool:
         """New requests are welcome."""
-        return self._started and self.live and not self._draining
+        failed = any(scheduler.failure is not None for scheduler in self._schedulers())
+        return self._started and not failed and not self._draining
 
-    async def load(self, backend: Backend) -> None:
-        """Load ``backend`` off the loop and serve its model. Raises LoadError."""
-        await run_in_thread(lambda: load(backend), "load")
-        self._check_loaded(backend)
-        self._schedulers[backend.spec.name] = Scheduler(
-            backend, self._options, self.observer, self._changed
-        )
+    async def load(
+        self,
+        backend: Backend,
+        options: SchedulerOptions | None = None,
+        remake: Remake | None = None,
+    ) -> None:
+        """Load ``backend`` off the loop and serve it: a new model, or a new version of one.
 
-    def _check_loaded(self, backend: Backend) -> None:
-        spec = backend.spec
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", spec.name):
-            raise LoadError(
-                f"model name {shown(spec.name)}: use letters, digits, '.', '_' and '-' only"
-                " (--name), it becomes part of a URL"
-            )
-        if spec.name in self._schedulers:
-            raise LoadError(f"two models are called {spec.name!r}; rename one")
-        if backend.lanes < 1 or spec.max_batch_rows < 1:
-            raise LoadError(
-                f"model {spec.name!r}: lanes ({backend.lanes}) and max_batch_rows"
-                f" ({spec.max_batch_rows}) must be at least 1"
-            )
+        Requests that name no version get the one loaded last. ``remake`` makes the backend anew
+        if it fails and ``on_failure`` is reload. Raises LoadError.
+        """
+        await self._load(backend, self._check_new)
+        self._serve(backend, options, remake)
+
+    async def swap(
+        self,
+        backend: Backend,
+        options: SchedulerOptions | None = None,
+        remake: Remake | None = None,
+        *,
+        grace_s: float = 30.0,
+    ) -> None:
+        """Load ``backend``, then let it take over from every version of its model.
+
+        Requests that those have admitted are answered by them, within ``grace_s`` seconds; no
+        request is refused meanwhile. Both are in memory until then. Raises LoadError, and then
+        nothing has changed.
+        """
+        await self._load(backend, lambda spec: None)
+        replaced = self._models.pop(backend.spec.name, {})
+        self._serve(backend, options, remake)
+        await self._close(replaced.values(), grace_s)
+
+    async def unload(self, model: str, version: str = "", *, grace_s: float = 30.0) -> None:
+        """Stop serving ``model``, or one version of it, and answer what it has admitted.
+
+        Raises ServingError with MODEL_NOT_FOUND.
+        """
+        scheduler = self._scheduler(model, version)
+        versions = self._models[scheduler.spec.name]
+        leaving = [versions.pop(version)] if version else list(versions.values())
+        if not version or not versions:
+            del self._models[scheduler.spec.name]
+        self._changed()
+        await self._close(leaving, grace_s)
 
     def open(self) -> None:
         """Declare start-up complete."""
@@ -79,44 +118,147 @@ class Engine:
 
     def cut_off(self) -> None:
         """Answer everybody who still waits with UNAVAILABLE, now."""
-        for scheduler in self._schedulers.values():
+        for scheduler in (*self._schedulers(), *self._leaving):
             scheduler.cut_off()
 
     async def close(self, grace_s: float) -> None:
         """Refuse new requests, answer the admitted within ``grace_s`` seconds, release models."""
         self.drain()
-        async with asyncio.TaskGroup() as group:
-            for scheduler in self._schedulers.values():
-                group.create_task(scheduler.close(grace_s))
+        self._closed = True
+        for reload in self._reloads.values():
+            reload.cancel()
+        await asyncio.gather(*self._reloads.values(), return_exceptions=True)
+        leaving = dict(self._leaving)
+        await asyncio.gather(self._close(self._schedulers(), grace_s), _see_off(leaving, grace_s))
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` on the loop after readiness may have changed; return an undo."""
+        """Call ``callback`` on the loop after readiness or the models served may have changed.
+
+        Returns an undo.
+        """
         self._watchers.append(callback)
         return lambda: self._watchers.remove(callback)
 
     def specs(self) -> tuple[ModelSpec, ...]:
-        """Return the models being served."""
-        return tuple(scheduler.spec for scheduler in self._schedulers.values())
+        """Return the models being served, every version."""
+        return tuple(scheduler.spec for scheduler in self._schedulers())
 
-    def spec(self, model: str) -> ModelSpec:
-        """Return one model's spec; an empty name is the only model. Raises ServingError."""
-        return self._scheduler(model).spec
+    def spec(self, model: str, version: str = "") -> ModelSpec:
+        """Return one model's spec; an empty name is the only model, an empty version the latest.
+
+        Raises ServingError.
+        """
+        return self._scheduler(model, version).spec
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
-        return await self._scheduler(request.model).infer(request)
+        return await self._scheduler(request.model, request.version).infer(request)
 
-    def _scheduler(self, model: str) -> Scheduler:
+    def _schedulers(self) -> tuple[Scheduler, ...]:
+        return tuple(
+            scheduler for versions in self._models.values() for scheduler in versions.values()
+        )
+
+    def _scheduler(self, model: str, version: str) -> Scheduler:
         if not self._started:
             raise ServingError(Code.UNAVAILABLE, "the model is still loading", retry_after_s=1.0)
-        if not model and len(self._schedulers) == 1:
-            return next(iter(self._schedulers.values()))
-        scheduler = self._schedulers.get(model)
+        if not model and len(self._models) == 1:
+            (versions,) = self._models.values()
+        else:
+            versions = self._models.get(model, {})
+        scheduler = versions.get(version) if version else next(reversed(versions.values()), None)
         if scheduler is None:
-            served = ", ".join(self._schedulers)
-            raise ServingError(Code.MODEL_NOT_FOUND, f"no model {shown(model)}; served: {served}")
+            raise ServingError(Code.MODEL_NOT_FOUND, self._nothing_called(model, version))
         return scheduler
+
+    def _nothing_called(self, model: str, version: str) -> str:
+        if not version:
+            return f"no model {shown(model)}; served: {', '.join(self._models) or 'none'}"
+        served = ", ".join(f"{spec.name} {spec.version}" for spec in self.specs())
+        return f"no model {shown(model)} of version {shown(version)}; served: {served or 'none'}"
+
+    async def _load(self, backend: Backend, check: Callable[[ModelSpec], None]) -> None:
+        """Load ``backend``; if it cannot be served after all, let go of it. Raises LoadError."""
+        await run_in_thread(lambda: load(backend), "load")
+        try:
+            _check_loaded(backend.spec, backend.lanes)
+            check(backend.spec)
+            if self._closed:
+                raise LoadError("the server is shutting down")
+        except LoadError:
+            await _discard(backend)
+            raise
+
+    def _check_new(self, spec: ModelSpec) -> None:
+        if spec.version in self._models.get(spec.name, ()):
+            raise LoadError(f"model {spec.name!r} version {spec.version!r} is loaded already")
+
+    def _serve(
+        self, backend: Backend, options: SchedulerOptions | None, remake: Remake | None
+    ) -> None:
+        chosen = options or self._options
+
+        def changed() -> None:
+            if chosen.on_failure == "reload" and remake is not None and not self._draining:
+                reload = asyncio.create_task(self._reload(scheduler, chosen, remake))
+                self._reloads[scheduler] = reload
+            self._changed()
+
+        scheduler = Scheduler(backend, chosen, self.observer, changed, self._clock)
+        self._models.setdefault(backend.spec.name, {})[backend.spec.version] = scheduler
+        self._changed()
+
+    async def _reload(self, failed: Scheduler, options: SchedulerOptions, remake: Remake) -> None:
+        """Put a fresh backend in the place of a failed one, or leave it failed."""
+        name, version = failed.spec.name, failed.spec.version
+        try:
+            await failed.close(grace_s=0.0)
+            backend = await load_again(remake)
+            if backend is not None and self._models.get(name, {}).get(version) is failed:
+                self._models[name].pop(version)  # the files may hold another version by now
+                self._serve(backend, options, remake)
+            elif backend is not None:
+                await _discard(backend)  # unloaded or replaced meanwhile
+        finally:
+            del self._reloads[failed]
+            self._changed()
+
+    async def _close(self, schedulers: Iterable[Scheduler], grace_s: float) -> None:
+        closing = []
+        for scheduler in schedulers:
+            task = self._leaving[scheduler] = asyncio.create_task(scheduler.close(grace_s))
+            task.add_done_callback(partial(self._leaving.pop, scheduler))
+            closing.append(task)
+        if closing:  # not cancelled with the caller: what was admitted is still answered
+            await asyncio.wait(closing)
 
     def _changed(self) -> None:
         for callback in tuple(self._watchers):
             callback()
+
+
+async def _discard(backend: Backend) -> None:
+    await run_in_thread(lambda: close(backend), "close")
+
+
+async def _see_off(leaving: dict[Scheduler, asyncio.Task[None]], grace_s: float) -> None:
+    """Let schedulers that are closing already do so within ``grace_s``, whatever they were told."""
+    if leaving:
+        await asyncio.wait(leaving.values(), timeout=grace_s)
+        for scheduler in leaving:
+            scheduler.cut_off()
+        await asyncio.wait(leaving.values())
+
+
+def _check_loaded(spec: ModelSpec, lanes: int) -> None:
+    for what, text in (("name", spec.name), ("version", spec.version)):
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+            raise LoadError(
+                f"model {what} {shown(text)}: use letters, digits, '.', '_' and '-' only"
+                f" (--{what}), it becomes part of a URL"
+            )
+    if lanes < 1 or spec.max_batch_rows < 1:
+        raise LoadError(
+            f"model {spec.name!r}: lanes ({lanes}) and max_batch_rows"
+            f" ({spec.max_batch_rows}) must be at least 1"
+        )

@@ -1,8 +1,9 @@
 """Every error a request or a model can meet.
 
     Exception
-    ├── ServingError   one request's answer is an error; carries a protocol-neutral Code
-    └── LoadError      a model cannot be served; the message says what to change
+    ├── ServingError      one request's answer is an error; carries a protocol-neutral Code
+    ├── LoadError         a model cannot be served; the message says what to change
+    └── DeviceLostError   a backend's device is of no use any more; the message says why
 
 Transports turn a Code into a wire status with the one table in ``transports/status.py``.
 """
@@ -40,6 +41,13 @@ class ServingError(Exception):
 
 class LoadError(Exception):
     """Say why a model cannot be loaded, and which file or flag to change."""
+
+
+class DeviceLostError(Exception):
+    """Say that no later call of this backend can succeed (a CUDA error that sticks, a dead worker).
+
+    Raised by a backend while it computes; the scheduler then fails the model instead of retrying.
+    """
 
 
 def shown(text: str) -> str:

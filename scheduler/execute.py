@@ -1,12 +1,15 @@
 """Call a backend and trust nothing it does: the places where ``except Exception`` belongs."""
 
 import logging
+import math
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from scheduler.backend import Backend
-from scheduler.errors import Code, LoadError, ServingError
+from scheduler.backend import Backend, Compute
+from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -17,6 +20,7 @@ class Outcome:
     """One request's share of a batch: its outputs (views), or the error to answer with."""
 
     result: Mapping[str, Array] | ServingError
+    gather_s: float
     compute_s: float
     batch_rows: int
 
@@ -31,12 +35,22 @@ def load(backend: Backend) -> None:
         raise LoadError(f"the model failed to load: {error!r}") from error
 
 
+def load_new(make: Callable[[], Backend]) -> Backend:
+    """Return a backend made by ``make`` and loaded. Raises LoadError and nothing else."""
+    try:
+        backend = make()
+    except Exception as error:
+        raise LoadError(f"the backend cannot be made: {error!r}") from error
+    load(backend)
+    return backend
+
+
 def close(backend: Backend) -> None:
     """Let the backend release everything; if it cannot, only the log hears of it."""
     try:
         backend.close()
     except Exception:
-        logger.exception("%s: close failed", backend.spec.name)
+        logger.exception("a backend's close failed")
 
 
 def check(backend: Backend, request: InferRequest) -> None:
@@ -50,26 +64,114 @@ def check(backend: Backend, request: InferRequest) -> None:
         raise _internal() from error
 
 
-def execute(backend: Backend, batch: Batch) -> tuple[Outcome, ...]:
-    """Run ``batch``; if it fails, run its requests one by one so that only the guilty fail."""
-    started_s = time.perf_counter()
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A batch gathered ahead, how to compute it and what gathering took (seconds)."""
+
+    batch: Batch
+    compute: Compute
+    gather_s: float
+
+
+def prepare(backend: Backend, batch: Batch) -> Prepared | None:
+    """Gather ``batch`` ahead; None if that fails: it is tried again when the batch runs."""
     try:
-        outputs = _checked(backend.spec, batch, backend.run(batch))
+        return _gathered(backend, batch)
     except Exception as error:
-        if len(batch.requests) == 1:
-            logger.exception("request %s: backend failed", batch.requests[0].id)
-            failure = error if isinstance(error, ServingError) else _internal()
-            return (Outcome(failure, time.perf_counter() - started_s, batch.rows),)
-        logger.warning("batch of %d failed, running each alone: %r", len(batch.requests), error)
-    else:
-        compute_s = time.perf_counter() - started_s
-        return tuple(
-            Outcome({name: array[rows] for name, array in outputs.items()}, compute_s, batch.rows)
-            for rows in batch.slices()
-        )
-    return tuple(
-        outcome for request in batch.requests for outcome in execute(backend, Batch((request,)))
-    )
+        logger.warning("gathering a batch of %d ahead failed: %r", len(batch.requests), error)
+        return None
+
+
+# Some requests of a batch: the number of the first, and themselves.
+Part: TypeAlias = tuple[int, Batch]
+
+
+def execute(backend: Backend, batch: Batch, prepared: Prepared | None = None) -> "Execution":
+    """Run ``batch``, computing what was ``prepared`` of it ahead; return what came of it.
+
+    If a batch of several fails, its halves run, and the failing half's halves, until only the
+    guilty requests fail. Breadth first: those far from a guilty request are served first.
+    """
+    execution = Execution(backend, len(batch.requests))
+    parts: deque[Part] = deque([(0, batch)])
+    # Four guilty among any number are found, each for two runs a halving; beyond that a large batch
+    # that fails everywhere must not hold its lane for twice as many runs as requests.
+    runs_left = 8 * math.ceil(math.log2(len(batch.requests))) + 1
+    while parts and runs_left and not execution.lost:
+        runs_left -= 1
+        parts += execution.run(*parts.popleft(), prepared)
+        prepared = None
+    for first, part in parts:
+        execution.fail(first, part, _internal())
+    return execution
+
+
+class Execution:
+    """What came of one batch: ``outcomes`` has one entry per request.
+
+    ``lost`` says why the device is of no use any more, if it is. Times are those of all ``runs``
+    together.
+    """
+
+    def __init__(self, backend: Backend, requests: int) -> None:
+        self.outcomes = [Outcome(_internal(), 0.0, 0.0, 0)] * requests
+        self.lost = ""
+        self.runs = 0
+        self.gather_s = 0.0
+        self.compute_s = 0.0
+        self._backend = backend
+
+    def run(self, first: int, batch: Batch, prepared: Prepared | None) -> tuple[Part, ...]:
+        """Run ``batch``, the requests from ``first`` on; return what else to run, if it fails."""
+        self.runs += 1
+        started_s = time.perf_counter()
+        try:
+            prepared = prepared or _gathered(self._backend, batch)
+            started_s = time.perf_counter()
+            outputs = _checked(self._backend.spec, batch, prepared.compute())
+        except DeviceLostError as error:
+            logger.exception("%s: the device is lost", self._backend.spec.name)
+            self.lost = str(error) or "the device is lost"
+            self.fail(first, batch, _internal(), self._computed(started_s))
+        except Exception as error:
+            return self._failed(first, batch, error, self._computed(started_s))
+        else:
+            self.gather_s += prepared.gather_s
+            compute_s = self._computed(started_s)
+            for number, rows in enumerate(batch.slices(), first):
+                own = {name: array[rows] for name, array in outputs.items()}
+                self.outcomes[number] = Outcome(own, prepared.gather_s, compute_s, batch.rows)
+        return ()
+
+    def fail(self, first: int, batch: Batch, error: ServingError, elapsed_s: float = 0.0) -> None:
+        """Let every request of ``batch``, which are those from ``first`` on, end with ``error``."""
+        outcome = Outcome(error, 0.0, elapsed_s, batch.rows)
+        count = len(batch.requests)
+        self.outcomes[first : first + count] = [outcome] * count
+
+    def _failed(
+        self, first: int, batch: Batch, error: Exception, elapsed_s: float
+    ) -> tuple[Part, ...]:
+        requests = batch.requests
+        if len(requests) > 1:
+            logger.warning("batch of %d failed, running its halves: %r", len(requests), error)
+            half = len(requests) // 2
+            return (first, Batch(requests[:half])), (first + half, Batch(requests[half:]))
+        logger.error("request %s: backend failed", requests[0].id, exc_info=error)
+        refusal = error if isinstance(error, ServingError) else _internal()
+        self.fail(first, batch, refusal, elapsed_s)
+        return ()
+
+    def _computed(self, started_s: float) -> float:
+        elapsed_s = time.perf_counter() - started_s
+        self.compute_s += elapsed_s
+        return elapsed_s
+
+
+def _gathered(backend: Backend, batch: Batch) -> Prepared:
+    started_s = time.perf_counter()
+    compute = backend.prepare(batch)
+    return Prepared(batch, compute, time.perf_counter() - started_s)
 
 
 def _checked(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scheduler.errors import Code
-from scheduler.types import Batch, Timing
 
-DropReason = Literal["deadline", "cancelled", "queue_full", "draining"]
+DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,22 @@ class Answered:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """One batch that a lane has finished; ``queue_s`` has the wait of each request in it.
+
+    ``gather_s`` and ``compute_s`` are the lane's, ``lane`` its number.
+    """
+
+    model: str
+    rows: int
+    ids: int
+    lane: int
+    gather_s: float
+    compute_s: float
+    queue_s: tuple[float, ...]
+
+
 class Observer:
     """Watch nothing; subclasses watch something."""
 
@@ -37,8 +52,8 @@ class Observer:
     def dropped(self, model: str, reason: DropReason) -> None:
         """A request left without being computed."""
 
-    def computed(self, model: str, batch: Batch, timings: tuple[Timing, ...]) -> None:
-        """A lane finished ``batch``; ``timings`` has one entry per request."""
+    def computed(self, record: Computed) -> None:
+        """A lane finished a batch."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what was watched, for a scraper: body and content type for an Accept header."""

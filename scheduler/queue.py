@@ -1,54 +1,52 @@
-"""The waiting requests of one model: bounded, first come first served, sans-IO.
+"""The waiting requests of one model: bounded, ordered, cut into batches; sans-IO.
 
 Every method takes the time it needs as ``now`` (seconds on any one clock) and returns what
-happened; nothing here waits, reads a clock or answers anybody.
+happened; nothing here waits, reads a clock or answers anybody. Push, remove and take cost
+O(log n) for each request that they touch.
+
+Order: one number a request, fixed when it arrives, the lowest first::
+
+    min(deadline, arrival + ageing) + priority * 2 * ageing
+
+Within a class that is the earliest deadline first, and first come first served among requests
+without one. A higher class goes first among requests that arrived within ``ageing_s`` of each
+other. And nobody starves: what arrives later than its number is behind it.
 """
 
+import heapq
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
 
 from scheduler.errors import Code, ServingError
-from scheduler.types import InferRequest
+from scheduler.waiting import (
+    NOTHING,
+    BatchSeconds,
+    Limits,
+    Load,
+    Piece,
+    Taken,
+    Waiting,
+    no_forecast,
+)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
-    """One admitted request; equal only to itself. Times are on the queue's clock (seconds).
+class _Place:
+    """Where a request stands: what is left of it, and whether it has left the queue."""
 
-    ``stamp_s`` is its arrival on a finer clock, for Timing: uvloop's ticks in milliseconds.
-    """
+    __slots__ = ("ids", "rows", "start", "waiting")
 
-    request: InferRequest
-    arrived_s: float
-    deadline_s: float = math.inf
-    stamp_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bound the queue and its batches.
-
-    ``max_delay_s`` holds a batch that is not full until its oldest request has waited that long.
-    """
-
-    max_queue_rows: int
-    max_queue_bytes: int
-    max_batch_rows: int
-    max_delay_s: float = 0.0
+    def __init__(self, waiting: Waiting) -> None:
+        # None once it has left: its heap entry stays until it comes up, the request does not.
+        self.waiting: Waiting | None = waiting
+        self.start = 0
+        self.rows = waiting.request.rows
+        self.ids = waiting.ids
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one look at the queue yields.
-
-    ``batch`` is to be run now, ``expired`` to be told so; ``wake_s`` is when to look again if
-    only ``max_delay_s`` held a batch back, else None.
-    """
-
-    batch: tuple[Waiting, ...] = ()
-    expired: tuple[Waiting, ...] = ()
-    wake_s: float | None = None
+_Heap: TypeAlias = list[tuple[float, int, _Place]]
 
 
 class RequestQueue:
@@ -56,18 +54,43 @@ class RequestQueue:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        # An OrderedDict, not a deque: a cancelled request leaves from the middle in O(1).
-        self._waiting: OrderedDict[Waiting, None] = OrderedDict()
-        self._rows = 0
+        self._places: OrderedDict[Waiting, _Place] = OrderedDict()  # in order of arrival
+        self._heaps: dict[tuple[str, ...], _Heap] = {}  # by group
+        self._turns = 0  # breaks ties: first come, first served
         self._bytes = 0
+        self._loads: dict[int, Load] = {}  # by priority
+        self._groups: dict[tuple[str, ...], Load] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._places)
 
     @property
     def rows(self) -> int:
         """Rows waiting."""
-        return self._rows
+        return sum(load.rows for load in self._loads.values())
+
+    @property
+    def full(self) -> bool:
+        """Whether more arrivals could not make the next batch any larger."""
+        heads = [heap[0] for heap in self._heaps.values() if self._skip_gone(heap)]
+        if not heads:
+            return False
+        first = min(heads)[2].waiting
+        assert first is not None
+        limits, load = self._limits, self._groups[first.group]
+        return (
+            0 < limits.max_batch_requests <= load.requests
+            or load.rows >= limits.max_batch_rows
+            or load.ids >= limits.max_batch_ids
+        )
+
+    def ahead_of(self, priority: int) -> Load:
+        """Return what waits in the classes up to ``priority``: what a newcomer finds before it."""
+        ahead = NOTHING
+        for rank, load in self._loads.items():
+            if rank <= priority:
+                ahead = ahead.plus(load.requests, load.rows, load.ids)
+        return ahead
 
     def push(self, waiting: Waiting) -> None:
         """Admit ``waiting`` or refuse it at once.
@@ -82,58 +105,145 @@ class RequestQueue:
                 f"request: {size_bytes} bytes exceed the limit of {limits.max_queue_bytes} bytes"
                 " (max_queue_bytes)",
             )
-        if self._rows + rows > limits.max_queue_rows:
-            raise _overloaded("rows", self._rows, rows, limits.max_queue_rows)
+        if self.rows + rows > limits.max_queue_rows:
+            raise _overloaded("rows", self.rows, rows, limits.max_queue_rows)
         if self._bytes + size_bytes > limits.max_queue_bytes:
             raise _overloaded("bytes", self._bytes, size_bytes, limits.max_queue_bytes)
-        self._waiting[waiting] = None
-        self._rows += rows
+        place = self._places[waiting] = _Place(waiting)
         self._bytes += size_bytes
+        self._count(waiting, 1, rows, waiting.ids)
+        self._line_up(place, waiting, waiting.arrived_s)
 
     def remove(self, waiting: Waiting) -> bool:
-        """Forget ``waiting``; return whether it was still here."""
-        if waiting not in self._waiting:
+        """Forget what is left of ``waiting``; return whether all of it was still here."""
+        place = self._places.get(waiting)
+        if place is None:
             return False
-        del self._waiting[waiting]
-        self._rows -= waiting.request.rows
-        self._bytes -= waiting.request.size_bytes
-        return True
+        self._leave(place, waiting)
+        entries = sum(map(len, self._heaps.values()))
+        if entries > 2 * len(self._places) + 64:  # so that entries never outgrow what waits
+            self._sweep()
+        return place.start == 0
 
-    def take(self, now: float, *, at_once: bool = False) -> Taken:
-        """Remove and return the next batch, oldest first, and the expired met on the way.
+    def take(
+        self, now: float, *, at_once: bool = False, batch_s: BatchSeconds = no_forecast
+    ) -> Taken:
+        """Remove and return the next batch, and those met on the way that come too late.
 
-        ``at_once`` overrides ``max_delay_s``.
+        ``at_once`` overrides ``max_delay_s``. ``batch_s`` forecasts a batch: it grows no further
+        than the deadlines in it allow.
         """
         wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
             return Taken(wake_s=wake_s)
-        batch: list[Waiting] = []
-        expired: list[Waiting] = []
-        room_rows = self._limits.max_batch_rows
-        while self._waiting:
-            waiting = next(iter(self._waiting))
-            if waiting.deadline_s <= now:
-                expired.append(waiting)
-            elif waiting.request.rows <= room_rows:
-                batch.append(waiting)
-                room_rows -= waiting.request.rows
-            else:
-                break
-            self.remove(waiting)
+        expired: list[Piece] = []
+        heads = [
+            (heap[0], heap)
+            for heap in tuple(self._heaps.values())
+            if self._head(heap, now, batch_s, expired)
+        ]
+        batch = self._fill(min(heads)[1], now, batch_s, expired) if heads else []
         return Taken(tuple(batch), tuple(expired))
 
-    def drain(self) -> tuple[Waiting, ...]:
-        """Remove and return everything."""
-        everything = tuple(self._waiting)
-        self._waiting.clear()
-        self._rows = self._bytes = 0
-        return everything
+    def drain(self) -> tuple[Piece, ...]:
+        """Remove everything, in order of arrival; return what was left of each request."""
+        return tuple(self._leave(place, waiting) for waiting, place in tuple(self._places.items()))
+
+    def _fill(
+        self, heap: _Heap, now: float, batch_s: BatchSeconds, expired: list[Piece]
+    ) -> list[Piece]:
+        batch: list[Piece] = []
+        rows = ids = 0
+        due_s = math.inf
+        most = self._limits.max_batch_requests or math.inf
+        while len(batch) < most and (place := self._head(heap, now, batch_s, expired)):
+            piece = self._cut(place, rows, ids)
+            if piece is None:
+                break
+            rows, ids = rows + piece.rows, ids + piece.ids
+            due_s = min(due_s, piece.waiting.deadline_s)
+            if batch and now + batch_s(rows, ids) > due_s:
+                break
+            heapq.heappop(heap)
+            batch.append(piece)
+            self._serve(place, piece, now)
+        return batch
+
+    def _head(
+        self, heap: _Heap, now: float, batch_s: BatchSeconds, expired: list[Piece]
+    ) -> _Place | None:
+        """Return the first of ``heap`` that can still be answered in time."""
+        while self._skip_gone(heap):
+            place = heap[0][2]
+            waiting = place.waiting
+            assert waiting is not None
+            due_s = waiting.deadline_s
+            if due_s == math.inf or now + batch_s(place.rows, place.ids) < due_s:
+                return place
+            expired.append(self._leave(place, waiting))
+        return None
+
+    def _skip_gone(self, heap: _Heap) -> bool:
+        """Drop the entries of those who have left from the head; return whether any is left."""
+        while heap and heap[0][2].waiting is None:
+            heapq.heappop(heap)
+        return bool(heap)
+
+    def _cut(self, place: _Place, rows: int, ids: int) -> Piece | None:
+        """Return what fits a batch that has ``rows`` and ``ids`` already; None if nothing does."""
+        waiting, start = place.waiting, place.start
+        assert waiting is not None
+        room_rows, room_ids = self._limits.max_batch_rows - rows, self._limits.max_batch_ids - ids
+        if place.rows <= room_rows and place.ids <= room_ids:
+            return Piece(waiting, start, start + place.rows, place.ids)
+        before = waiting.ids_before
+        if before is None:
+            return None
+        last = int(np.searchsorted(before, before[start] + room_ids, side="right")) - 1
+        stop = min(start + room_rows, last)
+        if stop <= start:
+            return None
+        return Piece(waiting, start, stop, int(before[stop] - before[start]))
+
+    def _serve(self, place: _Place, piece: Piece, now: float) -> None:
+        waiting = piece.waiting
+        if piece.rows == place.rows:
+            self._leave(place, waiting)
+            return
+        place.start, place.rows, place.ids = (
+            piece.stop, place.rows - piece.rows, place.ids - piece.ids,
+        )  # fmt: skip
+        self._count(waiting, 0, -piece.rows, -piece.ids)
+        # The rest queues up as if it arrived now, so that a large request starves no small one.
+        self._line_up(place, waiting, now)
+
+    def _line_up(self, place: _Place, waiting: Waiting, arrived_s: float) -> None:
+        ageing_s, timeout_s = self._limits.ageing_s, waiting.deadline_s - waiting.arrived_s
+        number = arrived_s + min(timeout_s, ageing_s) + waiting.request.priority * 2 * ageing_s
+        self._turns += 1
+        heapq.heappush(self._heaps.setdefault(waiting.group, []), (number, self._turns, place))
+
+    def _leave(self, place: _Place, waiting: Waiting) -> Piece:
+        place.waiting = None
+        del self._places[waiting]
+        self._bytes -= waiting.request.size_bytes
+        self._count(waiting, -1, -place.rows, -place.ids)
+        return Piece(waiting, place.start, place.start + place.rows, place.ids)
+
+    def _count(self, waiting: Waiting, requests: int, rows: int, ids: int) -> None:
+        rank, group = waiting.request.priority, waiting.group
+        self._loads[rank] = self._loads.get(rank, NOTHING).plus(requests, rows, ids)
+        self._groups[group] = self._groups.get(group, NOTHING).plus(requests, rows, ids)
+
+    def _sweep(self) -> None:
+        for heap in self._heaps.values():
+            heap[:] = [entry for entry in heap if entry[2].waiting is not None]
+            heapq.heapify(heap)
 
     def _held_until_s(self, now: float) -> float | None:
-        full = self._rows >= self._limits.max_batch_rows
-        if self._limits.max_delay_s == 0 or full or not self._waiting:
+        if self._limits.max_delay_s == 0 or self.full or not self._places:
             return None
-        due_s = next(iter(self._waiting)).arrived_s + self._limits.max_delay_s
+        due_s = next(iter(self._places)).arrived_s + self._limits.max_delay_s
         return due_s if now < due_s else None
 
 

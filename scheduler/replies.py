@@ -3,10 +3,13 @@
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from scheduler.errors import Code, ServingError
-from scheduler.queue import Waiting
-from scheduler.types import InferResponse
+from scheduler.types import InferResponse, Timing
+from scheduler.waiting import Piece, Waiting
 
 
 class Replies:
@@ -21,6 +24,7 @@ class Replies:
         self._loop = asyncio.get_running_loop()
         self._futures: dict[Waiting, asyncio.Future[InferResponse]] = {}
         self._timers: dict[Waiting, asyncio.TimerHandle] = {}
+        self._parts: dict[Waiting, list[tuple[Piece, InferResponse]]] = {}
         self._none_owed = asyncio.Event()
         self._none_owed.set()
 
@@ -45,6 +49,17 @@ class Replies:
             future.set_exception(answer)
         else:
             future.set_result(answer)
+
+    def give_part(self, piece: Piece, answer: InferResponse | ServingError) -> None:
+        """Give what ``piece`` came to: the last one answers the request, or the first to fail."""
+        waiting = piece.waiting
+        if piece.whole or isinstance(answer, ServingError):
+            self.give(waiting, answer)
+        elif waiting in self._futures:
+            parts = self._parts.setdefault(waiting, [])
+            parts.append((piece, answer))
+            if sum(part.rows for part, _ in parts) == waiting.request.rows:
+                self.give(waiting, _joined(parts))
 
     def give_all(self, code: Code, detail: str) -> None:
         """Give everybody the same error."""
@@ -73,6 +88,7 @@ class Replies:
         return True
 
     def _close(self, waiting: Waiting) -> asyncio.Future[InferResponse] | None:
+        self._parts.pop(waiting, None)
         timer = self._timers.pop(waiting, None)
         if timer is not None:
             timer.cancel()
@@ -80,3 +96,20 @@ class Replies:
         if not self._futures:
             self._none_owed.set()
         return future
+
+
+def _joined(parts: list[tuple[Piece, InferResponse]]) -> InferResponse:
+    """Return the one answer whose ``parts`` came in any order."""
+    ordered = [part for _, part in sorted(parts, key=lambda part: part[0].start)]
+    timings = [part.timing for part in ordered]
+    names = ordered[0].outputs
+    return replace(
+        ordered[0],
+        outputs={name: np.concatenate([part.outputs[name] for part in ordered]) for name in names},
+        timing=Timing(
+            queue_s=min(timing.queue_s for timing in timings),
+            gather_s=sum(timing.gather_s for timing in timings),
+            compute_s=sum(timing.compute_s for timing in timings),
+            batch_rows=max(timing.batch_rows for timing in timings),
+        ),
+    )

@@ -8,27 +8,34 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 
-import numpy as np
-
+from scheduler.admission import Admission
+from scheduler.answers import answer_of, answer_to_nothing
 from scheduler.backend import Backend
 from scheduler.errors import Code, ServingError
-from scheduler.execute import Outcome, check, close
-from scheduler.lane import Lane, run_in_thread
-from scheduler.observer import DropReason, Observer
+from scheduler.execute import close
+from scheduler.lanes import Clock, Job
+from scheduler.observer import Computed, DropReason, Observer
 from scheduler.options import SchedulerOptions
-from scheduler.queue import RequestQueue, Waiting
+from scheduler.queue import RequestQueue
 from scheduler.replies import Replies
-from scheduler.types import Batch, InferRequest, InferResponse, ModelSpec, Timing
-from scheduler.validate import validate
+from scheduler.runner import Runner
+from scheduler.threads import run_in_thread
+from scheduler.types import InferRequest, InferResponse, ModelSpec
+from scheduler.waiting import Piece, Waiting
 
 logger = logging.getLogger(__name__)
 
+# Requests a batch, lately, from which on one that finds the model idle is not taken to be alone.
+CROWD = 1.1
+
 
 class Scheduler:
-    """Batch continuously over the lanes of one loaded backend.
+    """Run the requests of one loaded backend on its lanes.
 
-    ``changed`` is called if the scheduler fails; ``failure`` then says why, for good.
+    ``changed`` is called if the scheduler fails; ``failure`` then says why, for good. ``clock``
+    gives seconds; the loop's own will not do, uvloop's ticks in milliseconds.
     """
 
     def __init__(
@@ -37,36 +44,37 @@ class Scheduler:
         options: SchedulerOptions,
         observer: Observer,
         changed: Callable[[], None],
+        clock: Clock = time.monotonic,
     ) -> None:
-        self.spec: ModelSpec = backend.spec
+        self.spec: ModelSpec = _served(backend.spec, options)
         self.failure: str | None = None
         self._backend = backend
+        self._options = options
         self._observer = observer
         self._changed = changed
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._queue = RequestQueue(options.limits(self.spec))
         self._replies = Replies(self._expire)
-        self._lanes = [
-            Lane(backend, f"{self.spec.name}-lane-{number}", self._lane_done, self._lane_died)
-            for number in range(backend.lanes)
-        ]
-        self._idle = list(self._lanes)
-        self._running: dict[Lane, tuple[tuple[Waiting, ...], float]] = {}
+        self._runner = Runner(backend, options, clock, self._wanted, self._job_done, self._fail)
+        self._forecast = self._runner.forecast
+        self._admission = Admission(
+            backend, self.spec, options, self._queue, self._runner, self._dropped
+        )
         self._wake: asyncio.TimerHandle | None = None
+        self._look_pending = False
         self._closing = False
-        # Lately, older batches counting less and less; only Retry-After reads them.
-        self._recent_rows = self._recent_compute_s = 0.0
+        self._crowd = CROWD  # requests a batch, lately
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
         self._refuse_if_down()
-        validate(self.spec, request)
-        check(self._backend, request)
+        self._admission.check(request)
         if request.rows == 0:
-            return self._answer_to_nothing(request)
-        waiting = self._admit(request)
+            return answer_to_nothing(self.spec, request)
+        waiting = self._admission.admit(request, self._clock())
         answer = self._replies.open(waiting)
-        self._guard(self._dispatch)
+        self._guard(lambda: self._arrived(waiting))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -83,8 +91,7 @@ class Scheduler:
         self._guard(self._dispatch)  # max_delay holds nothing back any more
         if not await self._replies.all_given(grace_s):
             self.cut_off()
-        for lane in self._lanes:
-            lane.stop()
+        self._runner.stop()
         await run_in_thread(self._release, f"{self.spec.name}-close")
 
     def cut_off(self) -> None:
@@ -94,114 +101,149 @@ class Scheduler:
         self._answer_all(Code.UNAVAILABLE, "the server stopped before it could answer")
 
     def _release(self) -> None:
-        give_up_s = time.monotonic() + 1.0
-        stuck = [lane for lane in self._lanes if not lane.join(give_up_s - time.monotonic())]
-        if stuck:
-            logger.warning("%s: a lane is still inside the backend; not closed", self.spec.name)
-        else:
+        if self._runner.join(timeout_s=1.0):
             close(self._backend)
+        else:
+            logger.warning("%s: a lane is still inside the backend; not closed", self.spec.name)
 
     def _refuse_if_down(self) -> None:
         if self.failure is not None:
             raise ServingError(Code.UNAVAILABLE, f"model {self.spec.name!r} failed: {self.failure}")
         if self._closing:
-            raise ServingError(Code.UNAVAILABLE, "the server is shutting down")
+            raise ServingError(Code.UNAVAILABLE, "the server is shutting down", retry_after_s=1.0)
 
-    def _admit(self, request: InferRequest) -> Waiting:
-        now = self._loop.time()
-        waiting = Waiting(request, now, now + request.timeout_s, time.perf_counter())
-        try:
-            self._queue.push(waiting)
-        except ServingError as refusal:
-            self._dropped("queue_full")
-            refusal.retry_after_s = self._expected_wait_s()
-            raise
-        return waiting
+    def _arrived(self, waiting: Waiting) -> None:
+        if self._look_pending:
+            return
+        if self._may_run_inline(waiting):
+            # At the end of this turn of the loop: if more has come by then, a lane takes it all.
+            self._look_pending = True
+            self._loop.call_soon(self._guard, self._look)
+        else:
+            self._dispatch()
 
-    def _expected_wait_s(self) -> float:
-        if not self._recent_rows:
-            return 0.0
-        row_s = self._recent_compute_s / self._recent_rows
-        return self._queue.rows * row_s / len(self._lanes)
+    def _look(self) -> None:
+        self._look_pending = False
+        self._dispatch(inline=len(self._queue) == 1 and not len(self._runner))
 
-    def _dispatch(self) -> None:
-        """Give idle lanes what waits; to be called whenever the queue or the lanes changed."""
-        if self._wake is not None:
-            self._wake.cancel()
-        while self._idle and len(self._queue):
-            taken = self._queue.take(self._loop.time(), at_once=self._closing)
-            for waiting in taken.expired:
-                self._replies.give(waiting, _too_late(waiting))
-                self._dropped("deadline")
-            self._start(taken.batch)
+    def _may_run_inline(self, waiting: Waiting) -> bool:
+        """Return whether ``waiting`` seems to be alone, and too short to be worth a hand-off."""
+        return (
+            len(self._queue) == 1
+            and not len(self._runner)
+            and self._crowd < CROWD
+            and self._options.mode == "batch"
+            and self._forecast.known(waiting.arrived_s)
+            and self._forecast.batch_s(waiting.request.rows, waiting.ids)
+            < self._options.inline_below_s
+        )
+
+    def _dispatch(self, *, inline: bool = False) -> None:
+        """Give the lanes what waits; to be called whenever the queue or the lanes changed."""
+        self._stop_waking()
+        inline = inline or self._options.mode == "inline"
+        run = self._run_inline if inline else self._runner.start
+        while len(self._queue) and self._lane_has_room():
+            now = self._clock()
+            batch_s = self._forecast.at(now)
+            taken = self._queue.take(now, at_once=self._closing, batch_s=batch_s)
+            for piece in taken.expired:
+                self._miss(piece, now)
+            if taken.batch:
+                run(Job(taken.batch))
             if taken.wake_s is not None:
                 self._wake = self._loop.call_at(taken.wake_s, self._guard, self._dispatch)
                 break
         self._observer.queued(self.spec.name, self._queue.rows)
 
-    def _start(self, taken: tuple[Waiting, ...]) -> None:
-        # A task cancelled in this turn of the loop has not run yet to leave the queue by itself.
-        batch = tuple(filter(self._replies.owed, taken))
-        for _ in range(len(taken) - len(batch)):
-            self._dropped("cancelled")
-        if batch:
-            lane = self._idle.pop()
-            self._running[lane] = (batch, time.perf_counter())
-            lane.submit(_batch_of(batch))
+    def _stop_waking(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
 
-    def _lane_done(self, lane: Lane, outcomes: tuple[Outcome, ...]) -> None:
-        batch, started_s = self._running.pop(lane)
-        self._idle.append(lane)
-        self._guard(self._dispatch)  # first: the lane must not wait while answers are handed out
-        self._guard(lambda: self._answer(batch, started_s, outcomes))
+    def _lane_has_room(self) -> bool:
+        # Nothing that arrives later could still join a full batch: it may be gathered already.
+        return self._runner.free or (self._runner.can_gather_ahead and self._queue.full)
 
-    def _answer(
-        self, batch: tuple[Waiting, ...], started_s: float, outcomes: tuple[Outcome, ...]
-    ) -> None:
-        timings = []
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            queue_s = started_s - waiting.stamp_s
-            timing = Timing(queue_s, outcome.compute_s, outcome.batch_rows)
-            self._replies.give(waiting, self._answer_to(waiting.request, outcome, timing))
-            timings.append(timing)
-        self._recent_rows = 0.9 * self._recent_rows + outcomes[0].batch_rows
-        self._recent_compute_s = 0.9 * self._recent_compute_s + outcomes[0].compute_s
-        self._observer.computed(self.spec.name, _batch_of(batch), tuple(timings))
+    def _wanted(self, piece: Piece) -> bool:
+        return self._replies.owed(piece.waiting)
 
-    def _answer_to(
-        self, request: InferRequest, outcome: Outcome, timing: Timing
-    ) -> InferResponse | ServingError:
-        result = outcome.result
-        if isinstance(result, ServingError):
-            return result
-        outputs = {name: result[name] for name in request.outputs} if request.outputs else result
-        return InferResponse(self.spec.name, self.spec.version, outputs, timing)
+    def _run_inline(self, job: Job) -> None:
+        self._runner.run_inline(job)
+        self._conclude(job)
 
-    def _answer_to_nothing(self, request: InferRequest) -> InferResponse:
-        outputs = {
-            tensor.name: np.empty(
-                [0 if isinstance(dim, str) else dim for dim in tensor.shape], tensor.dtype
-            )
-            for tensor in self.spec.outputs
-            if tensor.name in request.outputs or not request.outputs
-        }
-        return InferResponse(self.spec.name, self.spec.version, outputs, Timing(0.0, 0.0, 0))
+    def _job_done(self, job: Job) -> None:
+        if not job.lost:
+            self._guard(self._dispatch)  # first: lanes must not wait while answers are handed out
+        self._conclude(job)
+
+    def _conclude(self, job: Job) -> None:
+        self._guard(lambda: self._answer(job))
+        if job.lost:
+            self._fail(job.lost)
+
+    def _answer(self, job: Job) -> None:
+        ran: list[tuple[Piece, float]] = []
+        for piece, outcome in zip(job.pieces, job.outcomes, strict=True):
+            if outcome is None:
+                self._not_run(piece, self._why_unwanted(piece.waiting))
+                continue
+            queue_s = job.started_s - piece.waiting.arrived_s
+            ran.append((piece, queue_s))
+            answer = answer_of(self.spec, piece.waiting.request, outcome, queue_s)
+            self._replies.give_part(piece, answer)
+            if isinstance(answer, ServingError) and not piece.whole:
+                self._queue.remove(piece.waiting)  # nobody waits for the rest of it
+                self._observer.queued(self.spec.name, self._queue.rows)
+        if ran:
+            self._learn(ran[0][0], self._clock())
+            self._observe(job, ran)
+
+    def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
+        self._crowd += 0.1 * (len(ran) - self._crowd)
+        record = Computed(
+            self.spec.name,
+            rows=sum(piece.rows for piece, _ in ran),
+            ids=sum(piece.ids for piece, _ in ran),
+            lane=job.lane,
+            gather_s=job.gather_s,
+            compute_s=job.compute_s,
+            queue_s=tuple(queue_s for _, queue_s in ran),
+        )
+        self._observer.computed(record)
+
+    def _learn(self, piece: Piece, now: float) -> None:
+        """Compare how long the request was expected to take with what it took so far."""
+        if piece.whole:
+            self._forecast.came_true(piece.waiting.expected_s, now - piece.waiting.arrived_s)
 
     def _expire(self, waiting: Waiting) -> None:
         never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
         self._replies.give(waiting, _too_late(waiting))
         if never_ran:
-            self._left("deadline")
+            self._dropped("deadline")
+        self._guard(self._dispatch)
 
     def _abandon(self, waiting: Waiting) -> None:
         self._replies.abandon(waiting)
         if self._queue.remove(waiting):
-            self._left("cancelled")
-
-    def _left(self, reason: DropReason) -> None:
-        """Look at the queue anew after a request has left it without a lane."""
-        self._dropped(reason)
+            self._dropped("cancelled")
         self._guard(self._dispatch)
+
+    def _miss(self, piece: Piece, now: float) -> None:
+        """Answer a request that the queue gave up: its deadline has passed, or is too near."""
+        self._learn(piece, now)
+        self._replies.give(piece.waiting, _too_late(piece.waiting))
+        self._not_run(piece, "deadline")
+
+    def _not_run(self, piece: Piece, reason: DropReason) -> None:
+        if piece.start == 0:  # else it has begun: its first rows ran in an earlier batch
+            self._dropped(reason)
+
+    def _why_unwanted(self, waiting: Waiting) -> DropReason:
+        if self._closing or self.failure is not None:
+            return "draining"
+        return "deadline" if waiting.deadline_s <= self._clock() else "cancelled"
 
     def _dropped(self, reason: DropReason) -> None:
         self._guard(lambda: self._observer.dropped(self.spec.name, reason))
@@ -214,24 +256,29 @@ class Scheduler:
             logger.exception("%s: batching failed", self.spec.name)
             self._fail("batching failed")
 
-    def _lane_died(self, lane: Lane) -> None:
-        self._running.pop(lane, None)
-        self._fail("a compute thread ended")
-
     def _fail(self, reason: str) -> None:
+        if self.failure is not None:
+            return
+        logger.error("%s: failed: %s", self.spec.name, reason)
         self.failure = reason
         self._answer_all(Code.INTERNAL, f"model {self.spec.name!r} failed: {reason}")
         self._changed()
 
     def _answer_all(self, code: Code, detail: str) -> None:
+        self._stop_waking()
         drained = self._queue.drain()
         self._replies.give_all(code, detail)
-        for _ in drained:
-            self._dropped("draining")
+        unbegun = [piece for job in self._runner.forget_unbegun() for piece in job.pieces]
+        for piece in (*drained, *unbegun):
+            self._not_run(piece, "draining")
 
 
-def _batch_of(waiting: tuple[Waiting, ...]) -> Batch:
-    return Batch(tuple(entry.request for entry in waiting))
+def _served(spec: ModelSpec, options: SchedulerOptions) -> ModelSpec:
+    """Return ``spec`` as it is served: with the rows that one request may have, and ``options``."""
+    limits = options.limits(spec)
+    rows = min(max(options.max_request_rows, spec.max_batch_rows), limits.max_queue_rows)
+    effective = {f"scheduler.{name}": str(value) for name, value in asdict(options).items()}
+    return replace(spec, max_request_rows=rows, properties={**spec.properties, **effective})
 
 
 def _too_late(waiting: Waiting) -> ServingError:

@@ -23,17 +23,26 @@ class TensorSpec:
     ids are ``lengths (26, "rows")`` and ``values ("*",)``. A request may send any dtype that
     casts to ``dtype`` without loss and is of the same kind (int32 ids for an int64 input).
     ``labels`` names the entries of the fixed axis in wire order (feature names), or is empty.
+    ``lengths`` of a ``("*",)`` input names the input that says how many of its values belong to
+    each feature and row, key-major as TorchRec has it: what cuts a jagged request by rows. An
+    ``optional`` input may be left out; requests with and without it never share a batch.
     """
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[Dim, ...]
     labels: tuple[str, ...] = ()
+    lengths: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Describe what a loaded model takes and gives; ``max_batch_rows`` bounds one forward."""
+    """Describe what a loaded model takes and gives.
+
+    ``max_batch_rows`` bounds one forward. ``max_request_rows`` bounds one request, which is split
+    over batches where it is larger than one; the scheduler sets it, 0 stands for one batch.
+    """
 
     name: str
     version: str
@@ -41,6 +50,7 @@ class ModelSpec:
     outputs: tuple[TensorSpec, ...]
     max_batch_rows: int
     properties: Mapping[str, str] = field(default_factory=dict)
+    max_request_rows: int = 0
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input called ``name``, or None."""
@@ -51,9 +61,10 @@ class ModelSpec:
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
-    ``model`` may be empty: the only model served. ``inputs`` are read, never written, and may
-    view the bytes that came off the wire; they stay valid while the request is referenced.
-    ``timeout_s`` counts from the call of ``Engine.infer``. ``outputs`` empty means all.
+    ``model`` may be empty: the only model served; ``version`` too: the one that serves by default.
+    ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
+    valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
+    ``outputs`` empty means all. ``priority`` 0 is served first.
     """
 
     model: str
@@ -62,6 +73,8 @@ class InferRequest:
     id: str = ""
     timeout_s: float = math.inf
     outputs: tuple[str, ...] = ()
+    priority: int = 0
+    version: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -90,11 +103,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Say where one request's time went (seconds) and how many rows shared its forward."""
+    """Say where one request's time went (seconds) and how many rows shared its forward.
+
+    A request split over batches has the wait for its first, the sums of all, the largest batch.
+    """
 
     queue_s: float
     compute_s: float
     batch_rows: int
+    gather_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from scheduler.errors import invalid, shown
 from scheduler.types import Array, InferRequest, ModelSpec, TensorSpec
 
 
-def validate(spec: ModelSpec, request: InferRequest) -> None:
+def validate(spec: ModelSpec, request: InferRequest, priorities: int = 1) -> None:
     """Refuse a request that ``spec`` rules out, naming the field, the limit and the value.
 
     Raises ServingError with INVALID_REQUEST.
@@ -16,23 +16,26 @@ def validate(spec: ModelSpec, request: InferRequest) -> None:
     check_rows(request.rows, spec)
     if not request.timeout_s > 0:
         raise invalid(f"timeout: must be above 0 s, got {request.timeout_s:g} s")
+    if not 0 <= request.priority < priorities:
+        raise invalid(f"priority: must be 0 to {priorities - 1}, got {request.priority}")
     _check_names("input", [tensor.name for tensor in spec.inputs], list(request.inputs))
     for tensor in spec.inputs:
         array = request.inputs.get(tensor.name)
-        if array is None:
+        if array is not None:
+            _check_tensor(tensor, array, request.rows)
+        elif not tensor.optional:
             raise invalid(f"{tensor.name}: missing; model {spec.name!r} needs it")
-        _check_tensor(tensor, array, request.rows)
     _check_names("output", [tensor.name for tensor in spec.outputs], list(request.outputs))
 
 
 def check_rows(rows: int, spec: ModelSpec) -> None:
-    """Refuse more rows than one batch may have; codecs ask before they spend time on the values.
+    """Refuse more rows than a request may have; codecs ask before they spend time on the values.
 
     Raises ServingError with INVALID_REQUEST.
     """
-    limit = spec.max_batch_rows
+    limit = spec.max_request_rows or spec.max_batch_rows
     if rows > limit:
-        raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_batch_rows)")
+        raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_request_rows)")
 
 
 def _check_names(kind: str, known: list[str], given: list[str]) -> None:

@@ -1,11 +1,11 @@
 """TorchRec DLRM artifacts behind the Backend protocol."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from backends.jagged import check_jagged
 from backends.torch_dlrm.options import TorchDlrmOptions
-from scheduler.types import Array, Batch, InferRequest, ModelSpec
+from scheduler.backend import Compute
+from scheduler.types import Batch, InferRequest, ModelSpec
 
 if TYPE_CHECKING:
     from backends.torch_dlrm.runtime import Loaded
@@ -41,9 +41,9 @@ class TorchDlrmBackend:
         """Refuse ids and lengths that the lookup would misread. Raises ServingError."""
         check_jagged(self._model.facts.layout, request)
 
-    def run(self, batch: Batch) -> Mapping[str, Array]:
-        """Score the rows of ``batch`` in one forward."""
-        return self._model.runtime.run(batch)
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather ``batch`` into host buffers; return one forward over them."""
+        return self._model.runtime.prepare(batch)
 
     def close(self) -> None:
         """Let go of the model."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from scheduler.errors import LoadError
+from scheduler.errors import DeviceLostError, LoadError
 from scheduler.types import Array
 
 Module: TypeAlias = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
@@ -61,8 +61,16 @@ class Cuda:
 
         TorchRec's packager ends the graph with a copy to the host that is not waited for: the
         result may be read only after the stream has been synchronised. The same wait lets the
-        next batch overwrite the staging buffers.
+        next batch overwrite the staging buffers. Raises DeviceLostError after an error that sticks.
         """
+        try:
+            return self._run(module, inputs)
+        except RuntimeError as error:
+            if is_sticky(error):
+                raise DeviceLostError(str(error)) from error
+            raise
+
+    def _run(self, module: Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with torch.inference_mode(), torch.cuda.stream(self._stream):
             outputs = module(
                 {
@@ -73,6 +81,17 @@ class Cuda:
             hosted = {name: tensor.to("cpu", non_blocking=True) for name, tensor in outputs.items()}
             self._stream.synchronize()
         return {name: tensor.numpy() for name, tensor in hosted.items()}
+
+
+def is_sticky(error: RuntimeError) -> bool:
+    """Return whether every later call on the device will fail too.
+
+    What CUDA itself reports (an illegal access, a device-side assert) ruins the process's context;
+    running out of memory, or a library's own complaint, does not.
+    """
+    text = str(error)
+    passing = "out of memory" in text or "CUBLAS_STATUS" in text or "CUSPARSE_STATUS" in text
+    return "CUDA error" in text and not passing
 
 
 def parse_device(text: str) -> torch.device:

@@ -3,8 +3,9 @@
 import logging
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from backends.torch_dlrm.device import Device, Module, make_device, parse_device
 from backends.torch_dlrm.gather import DENSE, Staging
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.torchscript import derive, libraries, load_module
+from scheduler.backend import Compute
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
@@ -22,31 +24,48 @@ _log = logging.getLogger(__name__)
 
 
 class Runtime:
-    """Run one module, in as many threads at once as there are ``lanes``."""
+    """Run one module, on as many devices' lanes at once as there are ``devices``.
 
-    def __init__(self, module: Module, outputs: tuple[str, ...], lanes: "list[Lane]") -> None:
+    Host buffers are reused: one set for each batch that computes, and one for each that is
+    gathered meanwhile.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        outputs: tuple[str, ...],
+        devices: list[Device],
+        make_staging: Callable[[], Staging],
+    ) -> None:
         self._module = module
         self._outputs = outputs
-        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        for lane in lanes:
-            self._free.put(lane)
+        self._make_staging = make_staging
+        self._devices: queue.SimpleQueue[Device] = queue.SimpleQueue()
+        self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
+        self._stagings.put(make_staging())
+        for device in devices:
+            self._devices.put(device)
+            self._stagings.put(make_staging())
 
-    def run(self, batch: Batch) -> dict[str, Array]:
-        """Return the wanted outputs, first axis ``batch.rows``, in memory of their own."""
-        lane = self._free.get()
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather ``batch``; return what computes the wanted outputs, in memory of their own.
+
+        A result that is never called gives its buffers to the garbage collector; others are made.
+        """
         try:
-            outputs = lane.device.run(self._module, lane.staging.gather(batch))
+            staging = self._stagings.get_nowait()
+        except queue.Empty:
+            staging = self._make_staging()
+        return partial(self._compute, staging, staging.gather(batch))
+
+    def _compute(self, staging: Staging, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        device = self._devices.get()
+        try:
+            outputs = device.run(self._module, inputs)
         finally:
-            self._free.put(lane)
+            self._devices.put(device)
+            self._stagings.put(staging)
         return {name: _by_row(outputs[name]) for name in self._outputs or outputs}
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """What one forward needs for itself alone."""
-
-    device: Device
-    staging: Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +88,11 @@ def load(options: TorchDlrmOptions) -> Loaded:
     derived = derive(module)
     _check_device(device, derived)
     facts = settle(options, artifact, derived)
-    own = [_lane(make_device(device, threads), facts, options.max_batch_rows) for _ in range(lanes)]
-    runtime = Runtime(module, options.outputs, own)
+    devices = [make_device(device, threads) for _ in range(lanes)]
+    make_staging = partial(
+        Staging, facts.layout, facts.dense_features, options.max_batch_rows, devices[0].allocate
+    )
+    runtime = Runtime(module, options.outputs, devices, make_staging)
     outputs = _probe(runtime, facts)
     _warm_up(runtime, facts, options.max_batch_rows)
     properties = _properties(artifact, facts, device, lanes, threads)
@@ -102,10 +124,6 @@ def _check_device(device: torch.device, derived: Derived) -> None:
         )
 
 
-def _lane(device: Device, facts: Facts, rows: int) -> Lane:
-    return Lane(device, Staging(facts.layout, facts.dense_features, rows, device.allocate))
-
-
 def _by_row(scores: Array) -> Array:
     """Turn (rows, 1) into (rows,): one score a row, whichever way it was packaged."""
     return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
@@ -114,7 +132,7 @@ def _by_row(scores: Array) -> Array:
 def _probe(runtime: Runtime, facts: Facts) -> tuple[TensorSpec, ...]:
     """Run two rows to learn the outputs. Raises LoadError if that is not possible."""
     try:
-        outputs = runtime.run(_zeros(facts, 2))
+        outputs = runtime.prepare(_zeros(facts, 2))()
     except KeyError as error:
         raise LoadError(f"--outputs: the model has no output {error}") from error
     except (RuntimeError, AttributeError, TypeError) as error:
@@ -134,7 +152,7 @@ def _warm_up(runtime: Runtime, facts: Facts, max_batch_rows: int) -> None:
     for rows in _buckets(max_batch_rows):
         # Twice: TorchScript profiles its first run and optimises in its second.
         for _ in range(2):
-            runtime.run(_zeros(facts, rows))
+            runtime.prepare(_zeros(facts, rows))()
     _log.info("warmed up %s in %.2f s", facts.name, time.perf_counter() - start)
 
 
@@ -170,7 +188,7 @@ def _spec(
         inputs=(
             dense,
             TensorSpec(layout.lengths, ids, (features, "rows"), layout.features),
-            TensorSpec(layout.values, ids, ("*",)),
+            TensorSpec(layout.values, ids, ("*",), lengths=layout.lengths),
         ),
         outputs=outputs,
         max_batch_rows=rows,

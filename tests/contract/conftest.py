@@ -7,6 +7,7 @@ import pytest
 
 from backends.fake import FakeBackend
 from scheduler.backend import Backend
+from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
 from tests.fixtures.requests import as_json, as_protobuf
 from tests.fixtures.serving import AlreadyLoaded, Served, serving
@@ -22,7 +23,8 @@ def fake() -> FakeBackend:
 @pytest.fixture
 async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Served]:
     """The fake backend behind every transport."""
-    async with serving(fake, certificates) as served:
+    # On the loop itself a held run could never be let go.
+    async with serving(fake, certificates, SchedulerOptions(inline_below_s=0.0)) as served:
         yield served
 
 
@@ -34,7 +36,8 @@ BACKENDS = ["fake", "small_backend"]
 async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[Served]:
     """Each backend behind every transport."""
     backend: Backend = request.getfixturevalue(request.param)
-    async with serving(AlreadyLoaded(backend), certificates) as running:
+    options = SchedulerOptions(max_request_rows=3 * backend.spec.max_batch_rows)
+    async with serving(AlreadyLoaded(backend), certificates, options) as running:
         yield running
 
 

@@ -75,11 +75,11 @@ async def test_rows_over_the_limit_are_refused_and_both_numbers_named(
     served: Served, wire: Wire
 ) -> None:
     spec = served.engine.spec("")
-    rows = spec.max_batch_rows + 1
+    rows = spec.max_request_rows + 1
     answer = await wire.send(encode(wire, one_row_each(spec, rows), served))
     assert answer.codes == {Code.INVALID_REQUEST}
     assert str(rows) in answer.detail
-    assert str(spec.max_batch_rows) in answer.detail
+    assert str(spec.max_request_rows) in answer.detail
 
 
 def one_row_each(spec: ModelSpec, rows: int) -> InferRequest:

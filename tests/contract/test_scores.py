@@ -2,8 +2,10 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
+from scheduler.rows import cut
 from scheduler.types import Array, Batch, InferRequest
 from tests.contract.conftest import encode
 from tests.fixtures.requests import random_request
@@ -14,7 +16,7 @@ from tests.fixtures.wires import WIRES, Wire, connect
 
 def alone(served: Served, request: InferRequest) -> Array:
     """Return the scores of ``request`` run directly, with no neighbours."""
-    return served.backend.run(Batch((request,)))["default"]
+    return served.backend.prepare(Batch((request,)))()["default"]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
@@ -25,6 +27,17 @@ async def test_a_request_gets_the_scores_of_the_backend_run_directly(
     answer = await wire.send(encode(wire, request, served))
     assert not answer.codes, answer.detail
     assert_same_scores(answer.scores["default"], alone(served, request))
+
+
+async def test_a_request_larger_than_a_batch_is_answered_whole(served: Served, wire: Wire) -> None:
+    spec = served.engine.spec("")
+    most = spec.max_batch_rows
+    request = random_request(spec, rows=2 * most + 5, seed=9)
+    answer = await wire.send(encode(wire, request, served))
+    assert not answer.codes, answer.detail
+    pieces = [(0, most), (most, 2 * most), (2 * most, request.rows)]
+    wanted = [alone(served, cut(spec, request, start, stop)) for start, stop in pieces]
+    assert_same_scores(answer.scores["default"], np.concatenate(wanted))
 
 
 async def test_zero_rows_get_an_empty_answer(served: Served, wire: Wire) -> None:

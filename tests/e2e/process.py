@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NARSIL = Path(sys.executable).with_name("narsil")
-ANY_PORTS = [f"--{name}-port=0" for name in ("http", "grpc", "http3", "admin")]
+TRANSPORTS = ("http", "grpc", "http3", "admin")
+ANY_PORTS = [f"--{name}-port=0" for name in TRANSPORTS]
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,30 @@ class Process:
         """Send SIGTERM."""
         self.popen.send_signal(signal.SIGTERM)
 
+    def hang_up(self) -> None:
+        """Send SIGHUP."""
+        self.popen.send_signal(signal.SIGHUP)
+
+    @property
+    def log(self) -> str:
+        """What the process has logged so far."""
+        return (self.folder / "log").read_text()
+
     def wait(self) -> tuple[int, str]:
         """Return the exit code and the log once the process has ended."""
         self.popen.communicate(timeout=60)
-        return self.popen.returncode, (self.folder / "log").read_text()
+        return self.popen.returncode, self.log
 
 
 @contextmanager
-def narsil_serve(folder: Path, arguments: Sequence[str]) -> Iterator[Process]:
+def narsil_serve(
+    folder: Path, arguments: Sequence[str], transports: Sequence[str] = TRANSPORTS
+) -> Iterator[Process]:
     """Run ``narsil serve`` in ``folder`` until the block ends; it must be ready first."""
+    chosen = [f"--transports={','.join(transports)}", *(f"--{name}-port=0" for name in transports)]
     with (folder / "log").open("w") as log:
         popen = subprocess.Popen(
-            [NARSIL, "serve", *ANY_PORTS, *arguments],
+            [NARSIL, "serve", *chosen, *arguments],
             cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
     try:

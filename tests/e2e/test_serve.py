@@ -3,58 +3,19 @@
 import asyncio
 import shlex
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from backends.fake import FakeBackend
 from backends.torch_dlrm.backend import TorchDlrmBackend
-from scheduler.engine import Engine
 from scheduler.errors import Code
-from scheduler.observer import Observer
-from scheduler.options import SchedulerOptions
-from scheduler.types import Batch, InferRequest, ModelSpec
+from scheduler.types import Batch, InferRequest
+from tests.e2e.clients import ask, load, served_by, until
 from tests.e2e.process import NARSIL, narsil_serve
 from tests.fixtures.requests import as_json, as_protobuf, random_request
 from tests.fixtures.scores import assert_same_scores
-from tests.fixtures.serving import Recorder, Served
-from tests.fixtures.wires import WIRES, Answer, Wire, connect
-
-
-def served_by(urls: dict[str, str], folder: Path) -> Served:
-    """Return what ``connect`` needs to reach another process."""
-    engine = Engine(SchedulerOptions(), Observer())
-    certificate = folder / ".narsil/tls/certificate.pem"
-    return Served(engine, FakeBackend(FakeBackend.Options()), Recorder(), urls, certificate)
-
-
-async def load(
-    wire: Wire, spec: ModelSpec, requests: list[InferRequest], stop: asyncio.Event
-) -> list[tuple[InferRequest, Answer]]:
-    """Send ``requests`` round and round, one after another, until told to stop."""
-    answers: list[tuple[InferRequest, Answer]] = []
-    while not stop.is_set():
-        request = requests[len(answers) % len(requests)]
-        body = as_json(request, spec) if wire.json else as_protobuf(request)
-        answers.append((request, await wire.send(body)))
-    return answers
-
-
-async def ask(served: Served, name: str, count: int) -> list[Answer]:
-    """Send ``count`` requests of 2 rows at once to a server of the fake backend."""
-    spec = served.backend.spec
-    request = random_request(spec, 2, seed=1)
-    async with connect(name, served) as wire:
-        body = as_json(request, spec) if wire.json else as_protobuf(request)
-        return list(await asyncio.gather(*(wire.send(body) for _ in range(count))))
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again: another process tells us nothing by itself."""
-    while not await holds():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+from tests.fixtures.wires import WIRES, Answer, connect
 
 
 async def is_unready(probe: httpx.AsyncClient) -> bool:
@@ -100,7 +61,7 @@ async def test_sigterm_under_load_answers_every_request_rightly_and_exits_zero(
     assert len(answers) >= len(loads)
     for request, answer in answers:
         assert not answer.codes, answer.detail
-        expected = small_backend.run(Batch((request,)))["default"]
+        expected = small_backend.prepare(Batch((request,)))()["default"]
         assert_same_scores(answer.scores["default"], expected)
     assert code == 0
 
@@ -164,6 +125,7 @@ def test_a_taken_port_ends_the_command_and_is_named(tmp_path: Path) -> None:
         (["serve", "--backend=nope"], 2, "nope"),
         (["nope"], 2, "nope"),
         (["predict", "nowhere.json"], 1, "nowhere.json"),
+        (["bench", "nowhere"], 1, "nowhere"),
     ],
 )
 def test_a_wrong_command_line_ends_with_one_plain_sentence(

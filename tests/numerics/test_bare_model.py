@@ -58,7 +58,7 @@ def test_a_bare_artifact_scores_the_golden_batch(
 ) -> None:
     backend = load(small_artifact / MODEL_FILE, lanes=1, **flags)
     backend.check(golden.request())
-    scores = backend.run(Batch((golden.request(),)))[OUTPUT]
+    scores = backend.prepare(Batch((golden.request(),)))()[OUTPUT]
     assert np.abs(np.asarray(scores) - np.asarray(golden.int8[OUTPUT])).max() <= 1e-6
     assert backend.spec.name == flags.get("name", "model")
     assert len(backend.spec.inputs[1].labels) == 26

@@ -42,7 +42,7 @@ def cut(golden: Golden, sizes: list[int]) -> Iterator[InferRequest]:
 
 
 def score(backend: TorchDlrmBackend, *requests: InferRequest) -> Array:
-    return backend.run(Batch(requests))[OUTPUT]
+    return backend.prepare(Batch(requests))()[OUTPUT]
 
 
 def assert_close(actual: Array, expected: Array) -> None:
@@ -180,7 +180,7 @@ def test_a_forward_takes_no_more_threads_than_it_was_given(
 
     def threads_after(runs: int) -> set[str]:
         for _ in range(runs):
-            backend.run(batch)
+            backend.prepare(batch)()
         return set(os.listdir("/proc/self/task"))
 
     # In a thread of its own, as a lane is: OpenMP's setting does not reach other threads.

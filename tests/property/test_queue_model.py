@@ -1,7 +1,7 @@
-"""The queue against a list that recounts everything each time: slow, and obviously right."""
+"""The queue against the model of it: whatever happens, both say the same."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,54 +9,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler.errors import Code, ServingError
-from scheduler.queue import Limits, RequestQueue, Taken, Waiting
+from scheduler.errors import ServingError
+from scheduler.queue import RequestQueue
 from scheduler.types import InferRequest
+from scheduler.waiting import BatchSeconds, Limits, Waiting, no_forecast
+from tests.property.queue_model import GROUPS, PRIORITIES, Look, ModelQueue, cuts
 
-LIMITS = Limits(max_queue_rows=20, max_queue_bytes=120, max_batch_rows=8)
-DELAYED = Limits(max_queue_rows=20, max_queue_bytes=120, max_batch_rows=8, max_delay_s=3.0)
+SMALL = st.lists(st.integers(0, 3), min_size=1, max_size=3)
 
 
-@dataclass
-class ModelQueue:
-    """What the queue must do, said in the plainest way."""
-
-    limits: Limits
-    entries: list[Waiting] = field(default_factory=list)
-
-    @property
-    def rows(self) -> int:
-        return sum(entry.request.rows for entry in self.entries)
-
-    def refuses(self, entry: Waiting) -> str | None:
-        size_bytes = sum(held.request.size_bytes for held in self.entries)
-        if self.rows + entry.request.rows > self.limits.max_queue_rows:
-            return "max_queue_rows"
-        if size_bytes + entry.request.size_bytes > self.limits.max_queue_bytes:
-            return "max_queue_bytes"
-        return None
-
-    def take(self, now: float) -> Taken:
-        if self.entries and self.rows < self.limits.max_batch_rows:
-            due_s = self.entries[0].arrived_s + self.limits.max_delay_s
-            if now < due_s:
-                return Taken(wake_s=due_s)
-        batch: list[Waiting] = []
-        expired: list[Waiting] = []
-        for entry in self.entries:
-            rows = sum(chosen.request.rows for chosen in batch) + entry.request.rows
-            if entry.deadline_s <= now:
-                expired.append(entry)
-            elif rows <= self.limits.max_batch_rows:
-                batch.append(entry)
-            else:
-                break
-        self.entries = self.entries[len(batch) + len(expired) :]
-        return Taken(tuple(batch), tuple(expired))
+def slow(rows: int, ids: int) -> float:
+    return (1 + rows + ids) / 64
 
 
 class QueueMachine(RuleBasedStateMachine):
-    limits = LIMITS
+    """Times are multiples of 1/64, so that both sides add them up without rounding."""
+
+    limits = Limits(60, 120, max_batch_rows=8, max_batch_ids=1000, ageing_s=1.0)
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,42 +33,69 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = RequestQueue(self.limits)
         self.model = ModelQueue(self.limits)
         self.gone: list[Waiting] = []
+        self.rows_served: dict[Waiting, int] = {}
 
     @rule(
-        rows=st.integers(1, 8),
-        size_bytes=st.integers(0, 60),
-        timeout_s=st.sampled_from([0.5, 2.0, 5.0, math.inf]),
+        after_s=st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0]),
+        row_ids=SMALL | SMALL | st.lists(st.integers(0, 3), min_size=1, max_size=20),
+        size_bytes=st.sampled_from([0, 0, 10, 60, 121]),
+        timeout_s=st.sampled_from([0.5, 0.75, 1.5, 4.0, math.inf]),
+        priority=st.sampled_from(PRIORITIES),
+        group=st.just(()) | st.sampled_from(GROUPS),
     )
-    def push(self, rows: int, size_bytes: int, timeout_s: float) -> None:
-        request = InferRequest("", rows, {"bytes": np.zeros(size_bytes, np.uint8)})
-        entry = Waiting(request, self.now_s, self.now_s + timeout_s)
-        limit = self.model.refuses(entry)
-        if limit is None:
-            self.queue.push(entry)
-            self.model.entries.append(entry)
+    def push(
+        self,
+        after_s: float,
+        row_ids: list[int],
+        size_bytes: int,
+        timeout_s: float,
+        priority: int,
+        group: tuple[str, ...],
+    ) -> None:
+        self.now_s += after_s
+        inputs = {"bytes": np.zeros(size_bytes, np.uint8)}
+        request = InferRequest("", len(row_ids), inputs, priority=priority)
+        fits = len(row_ids) <= self.limits.max_batch_rows
+        fits = fits and sum(row_ids) <= self.limits.max_batch_ids
+        before = None if fits else np.cumsum([0, *row_ids])
+        deadline_s = self.now_s + timeout_s
+        waiting = Waiting(request, self.now_s, deadline_s, sum(row_ids), before, group)
+        refusal = self.model.refuses(waiting)
+        if refusal is None:
+            self.queue.push(waiting)
+            self.model.push(waiting, row_ids)
             return
-        with pytest.raises(ServingError, match=limit) as refusal:
-            self.queue.push(entry)
-        assert refusal.value.code is Code.OVERLOADED
+        code, limit = refusal
+        with pytest.raises(ServingError, match=limit) as raised:
+            self.queue.push(waiting)
+        assert raised.value.code is code
 
-    @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 4.0]))
-    def pass_time(self, seconds: float) -> None:
-        self.now_s += seconds
-
-    @rule()
-    def take(self) -> None:
-        taken = self.queue.take(self.now_s)
-        assert taken == self.model.take(self.now_s)
-        assert sum(entry.request.rows for entry in taken.batch) <= self.limits.max_batch_rows
-        self.gone += [*taken.batch, *taken.expired]
+    @rule(
+        after_s=st.sampled_from([0.0, 0.125, 0.5, 4.0]),
+        at_once=st.booleans(),
+        batch_s=st.sampled_from([no_forecast, slow]),
+    )
+    def take(self, after_s: float, at_once: bool, batch_s: BatchSeconds) -> None:
+        self.now_s += after_s
+        taken = self.queue.take(self.now_s, at_once=at_once, batch_s=batch_s)
+        look = Look(cuts(taken.batch), set(cuts(taken.expired)), taken.wake_s)
+        assert look == self.model.take(self.now_s, at_once, batch_s)
+        assert len(look.expired) == len(taken.expired)
+        for cut in look.batch:  # each row once, in order
+            assert cut.start == self.rows_served.get(cut.waiting, 0) < cut.stop
+            self.rows_served[cut.waiting] = cut.stop
+        for cut in look.expired:
+            assert cut.start == self.rows_served.get(cut.waiting, 0)
+        left = [*taken.batch, *taken.expired]
+        self.gone += [one.waiting for one in left if one.stop == one.waiting.request.rows]
 
     @precondition(lambda self: self.model.entries)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         entry = data.draw(st.sampled_from(self.model.entries))
         self.model.entries.remove(entry)
-        assert self.queue.remove(entry)
-        self.gone.append(entry)
+        assert self.queue.remove(entry.waiting) == (entry.start == 0)
+        self.gone.append(entry.waiting)
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data())
@@ -108,23 +104,49 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        assert self.queue.drain() == tuple(self.model.entries)
-        self.gone += self.model.entries
-        self.model.entries = []
+        expected = [self.model.leave(entry) for entry in tuple(self.model.entries)]
+        assert cuts(self.queue.drain()) == expected
+        self.gone += [cut.waiting for cut in expected]
 
     @invariant()
     def counts_agree(self) -> None:
         assert len(self.queue) == len(self.model.entries)
-        assert self.queue.rows == self.model.rows
-        assert self.queue.rows <= self.limits.max_queue_rows
+        assert self.queue.rows == self.model.load().rows <= self.limits.max_queue_rows
+        assert self.queue.full == self.model.full()
+        for priority in PRIORITIES:
+            assert self.queue.ahead_of(priority) == self.model.ahead_of(priority)
 
 
-class DelayedQueueMachine(QueueMachine):
-    limits = DELAYED
+class DelayedMachine(QueueMachine):
+    limits = replace(QueueMachine.limits, max_delay_s=3.0)
 
 
-QUICK = settings(max_examples=60, stateful_step_count=40, deadline=None)
+class BudgetMachine(QueueMachine):
+    """Ids run out before rows do."""
+
+    limits = replace(QueueMachine.limits, max_batch_ids=5, max_delay_s=0.5)
+
+
+class SingleMachine(QueueMachine):
+    """One request a batch, as in worker mode."""
+
+    limits = replace(QueueMachine.limits, max_batch_requests=1)
+
+
+class HastyMachine(QueueMachine):
+    """Age outweighs class and deadline soon; up to three requests a batch."""
+
+    limits = replace(QueueMachine.limits, ageing_s=0.25, max_batch_requests=3, max_delay_s=1.0)
+
+
+QUICK = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = QUICK
-TestDelayedQueue = DelayedQueueMachine.TestCase
-TestDelayedQueue.settings = QUICK
+TestDelayed = DelayedMachine.TestCase
+TestDelayed.settings = QUICK
+TestBudget = BudgetMachine.TestCase
+TestBudget.settings = QUICK
+TestSingle = SingleMachine.TestCase
+TestSingle.settings = QUICK
+TestHasty = HastyMachine.TestCase
+TestHasty.settings = QUICK

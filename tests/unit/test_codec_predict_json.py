@@ -232,7 +232,7 @@ def test_a_fault_in_the_columnar_layout_is_named(
 )
 def test_too_many_rows_are_refused_before_their_values_are_looked_at(document: Document) -> None:
     body = to_json({"id_list_features": {"user": [], "item": []}, **document})
-    assert refusal(body) == "rows: 1025 exceed the limit of 1024 rows (max_batch_rows)"
+    assert refusal(body) == "rows: 1025 exceed the limit of 1024 rows (max_request_rows)"
 
 
 def test_too_many_rows_are_refused_without_dense_features_too() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app import flags
-from app.config import ConfigError
 from app.plugins import PluginError
+from app.resolve import resolve
+from app.settings import ConfigError
 
 
 @pytest.fixture
@@ -17,8 +17,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def port(*argv: str) -> tuple[int, str]:
-    config, _ = flags.resolve(argv)
-    return config.sections["http"].port, config.origins["http.port"]
+    config, _ = resolve(argv)
+    http = config.sections["http"]
+    return http.options.port, http.origins["port"]
 
 
 def test_a_flag_wins_over_environment_over_file_over_default(
@@ -33,24 +34,32 @@ def test_a_flag_wins_over_environment_over_file_over_default(
 
 def test_values_take_the_type_of_their_field(file: Path) -> None:
     argv = ["--config", str(file), "--transports", "http,grpc", "--scheduler-max-delay-s", "0.5"]
-    config, _ = flags.resolve(argv)
-    assert config.sections["server"].transports == ("http", "grpc")
-    assert config.sections["server"].grace_s == 3.0
-    assert config.sections["scheduler"].max_delay_s == 0.5
-    assert config.sections["scheduler"].max_queue_rows == 7
-    assert set(config.sections) == {"server", "scheduler", "backend", "http", "grpc"}
+    config, _ = resolve(argv)
+    scheduler = config.models[0].scheduler.options
+    assert config.server.transports == ("http", "grpc")
+    assert config.server.grace_s == 3.0
+    assert scheduler.max_delay_s == 0.5
+    assert scheduler.max_queue_rows == 7
+    assert set(config.sections) == {"server", "http", "grpc"}
 
 
 def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() -> None:
-    config, _ = flags.resolve(["--host", "0.0.0.0", "--grpc-host", "127.0.0.2"])
-    assert config.sections["http"].host == "0.0.0.0"
-    assert config.sections["http3"].host == "0.0.0.0"
-    assert config.sections["grpc"].host == "127.0.0.2"
+    config, _ = resolve(["--host", "0.0.0.0", "--grpc-host", "127.0.0.2"])
+    assert config.sections["http"].options.host == "0.0.0.0"
+    assert config.sections["http3"].options.host == "0.0.0.0"
+    assert config.sections["grpc"].options.host == "127.0.0.2"
 
 
-def test_the_model_argument_is_the_backends_path() -> None:
-    config, _ = flags.resolve(["some/model", "--http-port", "1234"])
-    assert config.sections["backend"].path == "some/model"
+def test_the_model_argument_is_the_backends_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NARSIL_BACKEND__PATH", "weaker")
+    config, _ = resolve(["some/model", "--http-port", "1234"])
+    assert config.models[0].path == "some/model"
+    assert "backend.path = 'some/model'  # argument MODEL" in config.lines()
+
+
+def test_a_model_argument_that_the_backend_has_no_use_for_is_refused_as_what_it_is() -> None:
+    with pytest.raises(ConfigError, match="argument MODEL: section 'backend' has no key 'path'"):
+        resolve(["some/model", "--backend", "fake"])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, named: tuple
     path = tmp_path / "narsil.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refusal:
-        flags.resolve(["--config", str(path)])
+        resolve(["--config", str(path)])
     for word in named:
         assert word in str(refusal.value)
 
@@ -79,26 +88,26 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, named: tuple
 def test_a_section_of_a_transport_that_does_not_run_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "narsil.toml"
     path.write_text("[http3]\nport = 1\n")
-    config, _ = flags.resolve(["--config", str(path), "--transports", "http"])
+    config, _ = resolve(["--config", str(path), "--transports", "http"])
     assert "http3" not in config.sections
 
 
 def test_an_unknown_environment_key_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NARSIL_GRPC__PROT", "1")
     with pytest.raises(ConfigError, match=r"NARSIL_GRPC__PROT.*did you mean 'port'"):
-        flags.resolve([])
+        resolve([])
 
 
 def test_an_unknown_plugin_is_refused_and_the_installed_named() -> None:
     with pytest.raises(PluginError, match="fake, torch_dlrm"):
-        flags.resolve(["--backend", "nope"])
+        resolve(["--backend", "nope"])
     with pytest.raises(PluginError, match="grpc"):
-        flags.resolve(["--transports", "carrier-pigeon"])
+        resolve(["--transports", "carrier-pigeon"])
 
 
 def test_every_value_is_printed_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NARSIL_GRPC__PORT", "5")
-    config, arguments = flags.resolve(["--backend", "fake", "--print-config"])
+    config, arguments = resolve(["--backend", "fake", "--print-config"])
     lines = config.lines()
     assert arguments.print_config
     assert "grpc.port = 5  # environment NARSIL_GRPC__PORT" in lines
@@ -107,13 +116,14 @@ def test_every_value_is_printed_with_its_origin(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_backends_own_flags_need_no_prefix() -> None:
-    config, _ = flags.resolve(["model.pt", "--lanes", "2", "--table-rows", "10,20"])
-    assert config.sections["backend"].lanes == 2
-    assert config.sections["backend"].table_rows == (10, 20)
-    assert config.origins["backend.lanes"] == "flag --backend-lanes"
+    config, _ = resolve(["model.pt", "--lanes", "2", "--table-rows", "10,20"])
+    backend = config.models[0].backend
+    assert backend.options.lanes == 2
+    assert backend.options.table_rows == (10, 20)
+    assert backend.origins["lanes"] == "flag --backend-lanes"
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])
 def test_times_that_are_no_times_are_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="drain_delay_s"):
-        flags.resolve([f"--server-drain-delay-s={value}"])
+        resolve([f"--server-drain-delay-s={value}"])

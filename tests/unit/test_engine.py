@@ -56,7 +56,7 @@ async def test_the_loop_serves_on_while_a_model_loads() -> None:
     assert engine.specs() == ()
     backend.held.set()
     await loading
-    assert engine.specs() == (backend.spec,)
+    assert [spec.name for spec in engine.specs()] == ["fake"]
     await engine.close(grace_s=1.0)
 
 
@@ -101,6 +101,18 @@ async def test_two_models_of_one_name_are_not_served() -> None:
     await engine.close(grace_s=1.0)
 
 
+@pytest.mark.parametrize(("asked", "rows"), [(1, 1024), (3000, 3000), (10**6, 65_536)])
+@on_manual_clock
+async def test_the_spec_served_says_how_many_rows_one_request_may_have(
+    asked: int, rows: int
+) -> None:
+    engine = Engine(SchedulerOptions(max_request_rows=asked), Observer())
+    await engine.load(Watched())
+    engine.open()
+    assert engine.spec("fake").max_request_rows == rows  # a batch at least, a queue at most
+    await engine.close(grace_s=1.0)
+
+
 @contextlib.asynccontextmanager
 async def two_models(one: Watched, two: Watched) -> AsyncIterator[Engine]:
     engine = engine_of()
@@ -118,7 +130,7 @@ async def test_each_request_reaches_the_model_it_names() -> None:
         assert (await engine.infer(make_request(1, model="two"))).model == "two"
         assert (len(one.batches), len(two.batches)) == (0, 1)
         assert [spec.name for spec in engine.specs()] == ["one", "two"]
-        assert engine.spec("one") == one.spec
+        assert engine.spec("one").name == "one"
 
 
 @pytest.mark.parametrize("name", ["three", ""])
@@ -138,7 +150,7 @@ async def test_a_name_that_is_not_served_is_not_found_and_the_refusal_lists_thos
 async def test_an_empty_name_is_the_only_model() -> None:
     async with serving() as server:
         server.gate.open()
-        assert server.engine.spec("") == server.backend.spec
+        assert server.engine.spec("").name == "fake"
         assert (await server.ask(make_request(1, model=""))).model == "fake"
 
 

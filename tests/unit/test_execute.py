@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
+from scheduler import execute as core
+from scheduler.backend import Compute
 from scheduler.errors import Code, ServingError
-from scheduler.execute import Outcome, check, execute
+from scheduler.execute import Outcome, check
 from scheduler.types import Batch, InferRequest
 from tests.fixtures.gates import Outputs, TwistedBackend, make_request
 
@@ -19,9 +21,15 @@ def batch_of(*rows: int) -> Batch:
     return Batch(tuple(make_request(count, seed) for seed, count in enumerate(rows)))
 
 
-def failing_on(backend: FakeBackend, guilty: InferRequest, error: Exception) -> FakeBackend:
+def execute(backend: FakeBackend, batch: Batch) -> list[Outcome]:
+    return core.execute(backend, batch).outcomes
+
+
+def failing_on(
+    backend: FakeBackend, guilty: tuple[InferRequest, ...], error: Exception
+) -> FakeBackend:
     def before_run(batch: Batch) -> None:
-        if any(request is guilty for request in batch.requests):
+        if any(request in guilty for request in batch.requests):
             raise error
 
     backend.before_run = before_run
@@ -69,24 +77,36 @@ def test_outputs_are_views_of_the_batch_and_not_copies() -> None:
     assert first.base is second.base is not None
 
 
-def test_invariant_7_a_failing_batch_is_retried_one_by_one_so_only_the_guilty_request_fails() -> (
-    None
-):
-    batch = batch_of(2, 3, 4)
-    guilty = batch.requests[1]
-    backend = failing_on(FakeBackend(FakeOptions()), guilty, RuntimeError("boom"))
-    outcomes = execute(backend, batch)
-    assert error_of(outcomes[1]).code is Code.INTERNAL
-    for number in (0, 2):
-        outcome, request = outcomes[number], batch.requests[number]
-        np.testing.assert_array_equal(outputs_of(outcome)["default"], backend.score(request))
-        assert outcome.batch_rows == request.rows
-    assert [len(run.requests) for run in backend.batches] == [3, 1, 1, 1]
+def test_what_was_gathered_ahead_is_computed_without_gathering_it_again() -> None:
+    gathered: list[Batch] = []
+
+    class Counting(FakeBackend):
+        def prepare(self, batch: Batch) -> Compute:
+            gathered.append(batch)
+            return super().prepare(batch)
+
+    backend, batch = Counting(FakeOptions()), batch_of(2, 3)
+    prepared = core.prepare(backend, batch)
+    assert prepared is not None
+    execution = core.execute(backend, batch, prepared)
+    assert gathered == [batch]
+    assert execution.gather_s == prepared.gather_s == execution.outcomes[0].gather_s
+
+
+def test_what_cannot_be_gathered_ahead_is_logged_and_left_for_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unprepared(FakeBackend):
+        def prepare(self, batch: Batch) -> Compute:
+            raise RuntimeError("no room")
+
+    assert core.prepare(Unprepared(FakeOptions()), batch_of(2, 3)) is None
+    assert "no room" in caplog.text
 
 
 def test_a_request_that_failed_alone_is_not_run_again() -> None:
     batch = batch_of(2)
-    backend = failing_on(FakeBackend(FakeOptions()), batch.requests[0], RuntimeError("boom"))
+    backend = failing_on(FakeBackend(FakeOptions()), batch.requests, RuntimeError("boom"))
     (outcome,) = execute(backend, batch)
     assert error_of(outcome).code is Code.INTERNAL
     assert outcome.batch_rows == 2
@@ -97,7 +117,7 @@ def test_what_a_backend_raises_is_logged_and_not_shown_to_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     batch = batch_of(2)
-    backend = failing_on(FakeBackend(FakeOptions()), batch.requests[0], KeyError("secret path"))
+    backend = failing_on(FakeBackend(FakeOptions()), batch.requests, KeyError("secret path"))
     assert error_of(execute(backend, batch)[0]).detail == PLAIN
     assert "request-0" in caplog.text
     assert "secret path" in caplog.text
@@ -106,7 +126,7 @@ def test_what_a_backend_raises_is_logged_and_not_shown_to_the_client(
 def test_a_serving_error_of_the_backend_is_the_answer_to_the_guilty_request_alone() -> None:
     batch = batch_of(2, 2)
     error = ServingError(Code.UNSUPPORTED, "no such head")
-    outcomes = execute(failing_on(FakeBackend(FakeOptions()), batch.requests[0], error), batch)
+    outcomes = execute(failing_on(FakeBackend(FakeOptions()), batch.requests[:1], error), batch)
     assert outcomes[0].result is error
     assert isinstance(outcomes[1].result, Mapping)
 
@@ -162,13 +182,13 @@ def test_an_output_the_spec_does_not_name_never_reaches_a_client_nor_breaks_the_
             assert outcome.result.code is Code.INTERNAL
 
 
-def test_a_batch_that_fails_is_logged_once_with_its_size_and_cause(
+def test_a_batch_that_fails_once_is_logged_once_with_its_size_and_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend = FakeBackend(FakeOptions())
 
     def before_run(batch: Batch) -> None:
-        if len(batch.requests) > 1:
+        if len(batch.requests) > 2:
             raise RuntimeError("too many")
 
     backend.before_run = before_run

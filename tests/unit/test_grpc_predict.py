@@ -27,7 +27,7 @@ class StubEngine(Engine):
         super().__init__(SchedulerOptions(), self.observed)
         self._error = error
 
-    def spec(self, model: str) -> ModelSpec:
+    def spec(self, model: str, version: str = "") -> ModelSpec:
         return make_spec()
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -74,8 +74,8 @@ async def test_nan_and_infinity_pass_in_both_directions() -> None:
 async def test_a_message_over_grpcs_default_of_4_mib_is_answered() -> None:
     async with grpc_serving() as served:
         served.serving.gate.open()
-        long_bag = [int(entry) for entry in np.arange(1_500_000) % 1000]
-        large = Sample(dense=[[0.0] * 3], bags={"user": [long_bag], "item": [[]]})
+        bag = [int(entry) for entry in np.arange(1_500) % 1000]
+        large = Sample(dense=[[0.0] * 3] * 1000, bags={"user": [bag] * 1000, "item": [[]] * 1000})
         assert scores(await served.client.predict(large)) == right_scores(served, large)
 
 

@@ -61,7 +61,7 @@ async def test_predict_answers_as_over_http_1(client: Http3Client, engine: StubE
     answer = await client.post("/v1/predict", protobuf_body([0.25, 0.5]), headers)
     assert answer.status == 200
     assert answer.headers["x-request-id"] == "job-7"
-    assert answer.headers["server-timing"] == "queue;dur=0.120, compute;dur=0.900"
+    assert answer.headers["server-timing"] == "queue;dur=0.120, gather;dur=0.050, compute;dur=0.900"
     assert answer.headers["server"] == "narsil"
     assert decode_response(answer.body)["default"].tolist() == [0.25, 0.5]
     (record,) = await engine.watcher.wait_for(1)

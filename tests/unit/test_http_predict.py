@@ -61,7 +61,7 @@ async def test_protobuf_in_gives_protobuf_out(client: httpx.AsyncClient) -> None
 
 async def test_the_answer_says_where_the_time_went(client: httpx.AsyncClient) -> None:
     answer = await client.post(PREDICT, content=json_body([1.0]))
-    assert answer.headers["server-timing"] == "queue;dur=0.120, compute;dur=0.900"
+    assert answer.headers["server-timing"] == "queue;dur=0.120, gather;dur=0.050, compute;dur=0.900"
     assert answer.headers["server"] == "narsil"
     assert "date" in answer.headers
 

@@ -1,16 +1,19 @@
 """The metrics an operator reads."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.observe import PrometheusObserver
 from backends.fake import FakeBackend
 from scheduler.engine import Engine
 from scheduler.errors import Code
-from scheduler.observer import Answered
+from scheduler.observer import Answered, Computed
 from scheduler.options import SchedulerOptions
+from scheduler.types import ModelSpec
 from tests.fixtures.requests import random_request
 
 
@@ -23,6 +26,10 @@ def samples(observer: PrometheusObserver) -> dict[tuple[str, tuple[tuple[str, st
         for family in text_string_to_metric_families(body.decode())
         for sample in family.samples
     }
+
+
+def spec(name: str, version: str) -> ModelSpec:
+    return ModelSpec(name, version, (), (), max_batch_rows=1)
 
 
 def answered(code: Code | None, model: str = "fake") -> Answered:
@@ -45,8 +52,71 @@ async def test_batches_rows_and_waits_are_counted_as_they_ran() -> None:
     assert found["narsil_batch_requests_sum", model] == 3
     assert found["narsil_queue_duration_seconds_count", model] == 3
     assert found["narsil_compute_duration_seconds_count", model] == len(backend.batches)
+    ids = sum(request.inputs["id_list_features.values"].size for request in requests)
+    assert found["narsil_batch_ids_sum", model] == ids
+    assert found["narsil_gather_duration_seconds_count", model] == len(backend.batches)
     assert found["narsil_queue_depth_rows", model] == 0
     assert found["narsil_model_info", (("model", "fake"), ("version", "1"))] == 1
+
+
+def test_a_batchs_times_are_those_of_its_lane_and_its_requests() -> None:
+    observer = PrometheusObserver()
+    for lane, seconds in ((0, 0.5), (1, 0.25), (0, 0.25)):
+        observer.computed(Computed("a", 3, 10, lane, seconds, seconds, (0.25, 0.5)))
+    found = samples(observer)
+    assert found["narsil_lane_busy_seconds_total", (("lane", "0"), ("model", "a"))] == 1.5
+    assert found["narsil_lane_busy_seconds_total", (("lane", "1"), ("model", "a"))] == 0.5
+    model = (("model", "a"),)
+    assert found["narsil_gather_duration_seconds_sum", model] == 1.0
+    assert found["narsil_compute_duration_seconds_sum", model] == 1.0
+    assert found["narsil_queue_duration_seconds_sum", model] == 2.25
+    assert found["narsil_batch_requests_sum", model] == 6
+    assert found["narsil_batch_ids_count", model] == 3
+
+
+def test_a_value_counts_for_every_bound_that_it_does_not_exceed() -> None:
+    observer = PrometheusObserver()
+    for rows in (1, 2, 3, 10**9):
+        observer.computed(Computed("a", rows, 0, 0, 0.0, 0.0, ()))
+    found = samples(observer)
+    counts = {
+        bound: found["narsil_batch_rows_bucket", (("le", bound), ("model", "a"))]
+        for bound in ("1.0", "2.0", "4.0", "16384.0", "+Inf")
+    }
+    assert counts == {"1.0": 1, "2.0": 2, "4.0": 3, "16384.0": 3, "+Inf": 4}
+    assert found["narsil_batch_rows_count", (("model", "a"),)] == 4
+
+
+def test_each_model_has_series_of_its_own_and_drops_are_counted_by_reason() -> None:
+    observer = PrometheusObserver()
+    observer.queued("a", 5)
+    observer.queued("b", 7)
+    observer.dropped("a", "predicted_late")
+    observer.dropped("a", "predicted_late")
+    observer.dropped("b", "deadline")
+    found = samples(observer)
+    assert found["narsil_queue_depth_rows", (("model", "a"),)] == 5
+    assert found["narsil_queue_depth_rows", (("model", "b"),)] == 7
+    late = (("model", "a"), ("reason", "predicted_late"))
+    assert found["narsil_dropped_total", late] == 2
+    assert found["narsil_dropped_total", (("model", "b"), ("reason", "deadline"))] == 1
+
+
+def test_models_served_later_appear_and_replaced_ones_go() -> None:
+    observer = PrometheusObserver()
+    observer.serving((spec("a", "1"), spec("b", "1")))
+    observer.serving((spec("a", "2"), spec("b", "1")))
+    infos = [labels for name, labels in samples(observer) if name == "narsil_model_info"]
+    assert infos == [(("model", "a"), ("version", "2")), (("model", "b"), ("version", "1"))]
+
+
+def test_what_a_model_that_is_gone_still_answers_is_counted_as_its_own() -> None:
+    observer = PrometheusObserver()
+    observer.serving((spec("a", "1"),))
+    observer.serving(())
+    observer.answered(answered(None, model="a"))
+    ok = (("code", "ok"), ("model", "a"), ("transport", "http"))
+    assert samples(observer)["narsil_requests_total", ok] == 1
 
 
 async def test_answers_are_counted_by_code_and_unknown_models_make_no_series() -> None:
@@ -99,3 +169,14 @@ def test_an_accept_header_that_makes_no_sense_gets_plain_text() -> None:
     body, content_type = PrometheusObserver().exposition("application/openmetrics-text;version=z")
     assert content_type.startswith("text/plain")
     assert b"narsil_batch_rows" in body
+
+
+def test_the_openmetrics_format_is_one_that_its_own_parser_accepts() -> None:
+    observer = PrometheusObserver()
+    observer.computed(Computed("a", 3, 10, 0, 0.1, 0.2, (0.1,)))
+    observer.answered(answered(None))
+    body, content_type = observer.exposition("application/openmetrics-text;version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    parse: Any = openmetrics.text_string_to_metric_families
+    families = {family.name for family in parse(body.decode())}
+    assert {"narsil_batch_ids", "narsil_requests", "narsil_lane_busy_seconds"} <= families

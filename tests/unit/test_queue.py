@@ -1,51 +1,25 @@
-import math
+"""What the queue admits, what leaves it, and how long max_delay holds it."""
+
+from dataclasses import replace
 
 import pytest
 
 from scheduler.errors import Code, ServingError
-from scheduler.queue import Limits, RequestQueue, Waiting
-from tests.fixtures.gates import make_request
+from scheduler.queue import RequestQueue
+from scheduler.types import InferRequest
+from scheduler.waiting import Limits, Load, Taken, Waiting
+from tests.fixtures.entries import ROOMY, of_ids, queue_of, spans, waiting, who
 
-ROOMY = Limits(max_queue_rows=100, max_queue_bytes=1 << 20, max_batch_rows=10)
-
-
-def waiting(rows: int, arrived_s: float = 0.0, deadline_s: float = math.inf) -> Waiting:
-    return Waiting(make_request(rows), arrived_s, deadline_s)
+DELAYED = replace(ROOMY, max_delay_s=2.0)
 
 
-def queue_of(*entries: Waiting, limits: Limits = ROOMY) -> RequestQueue:
-    queue = RequestQueue(limits)
-    for entry in entries:
-        queue.push(entry)
-    return queue
+def heap_entries(queue: RequestQueue) -> int:
+    return sum(map(len, queue._heaps.values()))
 
 
 def test_an_empty_queue_yields_nothing_and_asks_for_no_wake_up() -> None:
-    for limits in (ROOMY, Limits(100, 1 << 20, 10, max_delay_s=1.0)):
-        taken = queue_of(limits=limits).take(0.0)
-        assert (taken.batch, taken.expired, taken.wake_s) == ((), (), None)
-
-
-def test_invariant_1_one_look_takes_everything_that_waits_without_any_delay() -> None:
-    entries = [waiting(2) for _ in range(5)]
-    taken = queue_of(*entries).take(0.0)
-    assert taken.batch == tuple(entries)
-    assert taken.wake_s is None
-
-
-def test_a_batch_takes_the_oldest_first_and_stops_at_the_first_that_does_not_fit() -> None:
-    first, second, third, fourth = waiting(4), waiting(6), waiting(10), waiting(1)
-    queue = queue_of(first, second, third, fourth)
-    assert queue.take(0.0).batch == (first, second)
-    assert queue.take(0.0).batch == (third,)
-    assert queue.take(0.0).batch == (fourth,)
-
-
-def test_a_small_request_does_not_overtake_a_large_one_that_does_not_fit() -> None:
-    small, large, late = waiting(5), waiting(8), waiting(1)
-    queue = queue_of(small, large, late)
-    assert queue.take(0.0).batch == (small,)
-    assert queue.take(0.0).batch == (large, late)
+    for limits in (ROOMY, DELAYED):
+        assert queue_of(limits=limits).take(0.0) == Taken()
 
 
 def test_invariant_2_the_queue_is_bounded_in_rows_and_the_refusal_names_the_limit() -> None:
@@ -73,20 +47,49 @@ def test_invariant_2_the_queue_is_bounded_in_bytes_and_the_refusal_names_the_lim
     assert queue.rows == 20
 
 
+def test_a_request_of_more_bytes_than_the_queue_ever_holds_is_too_large_not_overload() -> None:
+    entry = waiting(10)
+    size_bytes = entry.request.size_bytes
+    with pytest.raises(ServingError) as refusal:
+        queue_of(entry, limits=Limits(100, size_bytes - 1, 10))
+    assert refusal.value.code is Code.PAYLOAD_TOO_LARGE
+    for fact in (f"{size_bytes} bytes", f"limit of {size_bytes - 1} bytes", "max_queue_bytes"):
+        assert fact in refusal.value.detail
+
+
+def test_a_refused_request_leaves_no_trace() -> None:
+    queue = queue_of(waiting(100))
+    refused = waiting(1)
+    with pytest.raises(ServingError):
+        queue.push(refused)
+    assert (len(queue), queue.rows, heap_entries(queue)) == (1, 100, 1)
+    assert not queue.remove(refused)
+
+
 def test_what_leaves_the_queue_gives_its_rows_and_bytes_back() -> None:
     removed, taken, drained = waiting(10), waiting(10), waiting(10)
-    expired = waiting(10, deadline_s=1.0)
-    limits = Limits(10, removed.request.size_bytes, 10)
-    queue = queue_of(removed, limits=limits)
+    expired = waiting(10, timeout_s=1.0)
+    queue = queue_of(removed, limits=Limits(10, removed.request.size_bytes, 10))
     assert queue.remove(removed)
     queue.push(taken)
-    assert queue.take(0.0).batch == (taken,)
+    assert who(queue.take(0.0).batch) == [taken]
     queue.push(expired)
-    assert queue.take(2.0).expired == (expired,)
+    assert who(queue.take(2.0).expired) == [expired]
     queue.push(drained)
-    assert queue.drain() == (drained,)
-    assert queue.rows == 0
+    assert who(queue.drain()) == [drained]
+    assert queue.ahead_of(0) == Load(0, 0, 0)
     queue.push(waiting(10))
+
+
+def test_a_piece_gives_its_rows_back_at_once_and_the_bytes_go_with_the_last() -> None:
+    large = of_ids(*[1] * 15, split=True)
+    queue = queue_of(large, limits=Limits(15, large.request.size_bytes, 10))
+    queue.take(0.0)
+    assert queue.rows == 5
+    with pytest.raises(ServingError, match="max_queue_bytes"):
+        queue.push(waiting(5))
+    queue.take(0.0)
+    queue.push(waiting(5))
 
 
 def test_a_request_that_was_removed_is_never_taken_and_removing_it_again_says_so() -> None:
@@ -94,53 +97,73 @@ def test_a_request_that_was_removed_is_never_taken_and_removing_it_again_says_so
     queue = queue_of(first, second, third)
     assert queue.remove(second)
     assert not queue.remove(second)
-    assert queue.take(0.0).batch == (first, third)
+    assert who(queue.take(0.0).batch) == [first, third]
     assert not queue.remove(first)
 
 
+def test_removing_a_request_that_has_begun_ends_it_and_says_that_it_had_begun() -> None:
+    large = of_ids(*[1] * 15, split=True)
+    queue = queue_of(large)
+    queue.take(0.0)
+    assert not queue.remove(large)
+    assert (len(queue), queue.rows, queue.take(0.0)) == (0, 0, Taken())
+
+
 def test_two_waits_for_one_request_are_two_entries() -> None:
-    request = make_request(1)
+    request = waiting(1).request
     queue = queue_of(Waiting(request, 0.0), Waiting(request, 0.0))
     assert len(queue) == 2
     assert len(queue.take(0.0).batch) == 2
 
 
-def test_invariant_4_a_deadline_that_has_passed_is_never_put_in_a_batch() -> None:
-    early, late, never = waiting(1, deadline_s=5.0), waiting(1, deadline_s=6.0), waiting(1)
-    taken = queue_of(early, late, never).take(5.0)
-    assert taken.expired == (early,)
-    assert taken.batch == (late, never)
+@pytest.mark.parametrize("behind", [0, 500])
+def test_heap_entries_never_outgrow_what_waits_however_many_are_removed(behind: int) -> None:
+    limits = Limits(max_queue_rows=10_000, max_queue_bytes=1, max_batch_rows=10)
+    queue = RequestQueue(limits)
+    for number in range(behind):
+        queue.push(Waiting(InferRequest("", 1, {}), float(number)))
+    for number in range(1000):
+        gone = Waiting(InferRequest("", 1, {}, priority=3), float(number))
+        queue.push(gone)
+        assert queue.remove(gone)
+        assert heap_entries(queue) <= 2 * len(queue) + 64
+    assert len(queue) == behind
 
 
-def test_expired_requests_take_no_room_in_the_batch() -> None:
-    expired = [waiting(10, deadline_s=1.0) for _ in range(3)]
-    alive = waiting(10)
-    taken = queue_of(*expired, alive).take(1.0)
-    assert taken.expired == tuple(expired)
-    assert taken.batch == (alive,)
-
-
-def test_expired_requests_behind_a_full_batch_stay_for_the_next_look() -> None:
-    full, next_up, expired = waiting(10), waiting(1), waiting(1, deadline_s=1.0)
-    queue = queue_of(full, next_up, expired)
-    assert queue.take(1.0).expired == ()
-    assert queue.take(1.0).expired == (expired,)
-
-
-DELAYED = Limits(100, 1 << 20, max_batch_rows=10, max_delay_s=2.0)
+def test_draining_returns_everything_in_order_of_arrival_and_only_what_is_left_of_it() -> None:
+    large = of_ids(*[1] * 12, split=True)
+    urgent, usual = waiting(3, timeout_s=0.1), waiting(3)
+    queue = queue_of(large)
+    queue.take(0.0)
+    queue.push(usual)
+    queue.push(urgent)
+    drained = queue.drain()
+    assert who(drained) == [large, usual, urgent]
+    assert spans(drained) == [(10, 12), (0, 3), (0, 3)]
+    assert (len(queue), queue.drain(), queue.take(0.0)) == (0, (), Taken())
 
 
 def test_max_delay_counts_from_the_arrival_of_the_oldest() -> None:
     first, second = waiting(1, arrived_s=10.0), waiting(1, arrived_s=11.5)
     queue = queue_of(first, second, limits=DELAYED)
-    held = queue.take(11.9)
-    assert (held.batch, held.wake_s) == ((), 12.0)
-    assert queue.take(12.0).batch == (first, second)
+    assert queue.take(11.9) == Taken(wake_s=12.0)
+    assert who(queue.take(12.0).batch) == [first, second]
 
 
-def test_max_delay_does_not_hold_a_full_batch() -> None:
-    entries = [waiting(5, arrived_s=10.0), waiting(5, arrived_s=10.0)]
-    assert queue_of(*entries, limits=DELAYED).take(10.0).batch == tuple(entries)
+@pytest.mark.parametrize(
+    "limits",
+    [DELAYED, replace(DELAYED, max_batch_ids=6), replace(DELAYED, max_batch_requests=2)],
+    ids=["rows", "ids", "requests"],
+)
+def test_max_delay_does_not_hold_a_batch_that_is_full(limits: Limits) -> None:
+    rows = 5 if limits == DELAYED else 1
+    entries = [of_ids(3, *[0] * (rows - 1), arrived_s=10.0) for _ in range(2)]
+    queue = queue_of(entries[0], limits=limits)
+    fullness = [queue.full]
+    assert queue.take(10.0).wake_s == 12.0
+    queue.push(entries[1])
+    assert [*fullness, queue.full] == [False, True]
+    assert who(queue.take(10.0).batch) == entries
 
 
 def test_the_delay_starts_anew_when_the_oldest_leaves() -> None:
@@ -150,9 +173,22 @@ def test_the_delay_starts_anew_when_the_oldest_leaves() -> None:
     assert queue.take(12.0).wake_s == 13.5
 
 
-def test_draining_returns_everything_in_order() -> None:
-    entries = [waiting(3) for _ in range(4)]
-    queue = queue_of(*entries)
-    assert queue.drain() == tuple(entries)
-    assert len(queue) == 0
-    assert queue.drain() == ()
+def test_max_delay_holds_nothing_that_is_wanted_at_once() -> None:
+    entry = waiting(1)
+    assert who(queue_of(entry, limits=DELAYED).take(0.0, at_once=True).batch) == [entry]
+
+
+def test_max_delay_counts_from_the_arrival_of_a_request_that_has_begun() -> None:
+    large = of_ids(*[1] * 12, split=True)
+    queue = queue_of(large, limits=DELAYED)
+    assert spans(queue.take(1.0).batch) == [(0, 10)]
+    assert queue.take(1.0).wake_s == 2.0
+    assert spans(queue.take(2.0).batch) == [(10, 12)]
+
+
+def test_max_delay_leaves_what_has_expired_meanwhile_to_the_next_look() -> None:
+    expired, patient = waiting(1, timeout_s=1.0), waiting(1)
+    queue = queue_of(expired, patient, limits=DELAYED)
+    assert queue.take(1.5) == Taken(wake_s=2.0)
+    taken = queue.take(2.0)
+    assert (who(taken.expired), who(taken.batch)) == ([expired], [patient])

@@ -1,11 +1,14 @@
 """How batches form. The clock stands still and every run waits to be told."""
 
 import asyncio
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.options import SchedulerOptions
+from scheduler.types import Array, InferRequest, ModelSpec, TensorSpec
 from tests.fixtures.gates import make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 
@@ -57,6 +60,56 @@ async def test_a_batch_of_one_row_at_most_runs_requests_one_after_another() -> N
         tasks = [server.ask(request) for request in requests]
         await asyncio.gather(*tasks)
         assert server.ran == [[request.id] for request in requests]
+
+
+class Personal(FakeBackend):
+    """A fake that also takes an optional input, one number a row."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        spec = super().spec
+        bias = TensorSpec("bias", np.dtype(np.float32), ("rows",), optional=True)
+        return replace(spec, inputs=(*spec.inputs, bias))
+
+    def score(self, request: InferRequest) -> Array:
+        scores = super().score(request)
+        bias = np.asarray(request.inputs.get("bias", 0.0), np.float32)
+        return np.asarray(scores, np.float32) + bias
+
+
+def with_bias(rows: int, seed: int) -> InferRequest:
+    request = make_request(rows, seed)
+    return replace(request, inputs={**request.inputs, "bias": np.full(rows, seed, np.float32)})
+
+
+@on_manual_clock
+async def test_requests_with_and_without_an_optional_input_never_share_a_batch() -> None:
+    async with serving(Personal(FakeOptions())) as server:
+        busy = await server.occupy()
+        requests = [
+            with_bias(seed + 1, seed) if seed % 2 else make_request(2, seed) for seed in range(6)
+        ]
+        tasks = [await server.asked(request) for request in requests]
+        server.gate.open()
+        busy.finish()
+        for task, request in zip(tasks, requests, strict=True):
+            assert await server.right(task, request)
+        assert server.ran[1:] == [
+            ["request-0", "request-2", "request-4"],
+            ["request-1", "request-3", "request-5"],
+        ]
+
+
+@on_manual_clock
+async def test_a_batch_of_one_group_is_not_full_because_of_what_waits_in_another() -> None:
+    async with serving(Personal(FakeOptions(max_batch_rows=4))) as server:
+        busy = await server.occupy()
+        requests = [with_bias(2, 1), make_request(2, 2), make_request(2, 3), with_bias(2, 4)]
+        tasks = [await server.asked(request) for request in requests]
+        server.gate.open()
+        busy.finish()
+        await asyncio.gather(*tasks)
+        assert sorted(server.ran[1:]) == [["request-1", "request-4"], ["request-2", "request-3"]]
 
 
 @on_manual_clock

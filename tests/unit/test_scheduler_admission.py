@@ -1,7 +1,9 @@
 """Who gets in, who is refused, and what the refusal says."""
 
 import asyncio
+import contextlib
 import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +14,8 @@ from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
 from scheduler.types import Array, InferRequest
-from tests.fixtures.gates import Recorder, make_request, serving
-from tests.fixtures.manual_clock import on_manual_clock
+from tests.fixtures.gates import HeldRun, Recorder, Serving, make_request, serving
+from tests.fixtures.manual_clock import on_manual_clock, pass_time
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -30,8 +32,8 @@ async def test_invariant_2_a_request_beyond_the_rows_that_may_wait_is_refused_at
     recorder = Recorder()
     async with serving(backend, SchedulerOptions(max_queue_rows=10), recorder) as server:
         busy = await server.occupy()
-        queued = await server.asked(make_request(10, 1))
-        refused = await server.asked(make_request(1, 2))
+        queued = await server.asked(make_request(9, 1))
+        refused = await server.asked(make_request(2, 2))
         assert refused.done()
         assert not queued.done()
         refusal = await refusal_of(refused)
@@ -77,21 +79,107 @@ async def test_a_request_larger_than_the_whole_queue_is_not_told_to_retry() -> N
         assert "max_queue_bytes" in refusal.detail
 
 
+@contextlib.asynccontextmanager
+async def busy_with_work(
+    options: SchedulerOptions, recorder: Recorder | None = None
+) -> AsyncIterator[tuple[Serving, HeldRun]]:
+    """Serve what has learnt that nine rows take 100 ms, and is 25 ms into the next nine."""
+    backend = FakeBackend(FakeOptions(max_batch_rows=10))
+    async with serving(backend, options, recorder) as server:
+        for _ in range(20):
+            task = server.ask(make_request(9, 1))
+            run = await server.gate.began()
+            await pass_time(0.1)
+            run.finish()
+            await task
+        server.ask(make_request(9, 1))
+        busy = await server.gate.began()
+        await pass_time(0.025)
+        yield server, busy
+
+
 @on_manual_clock
 async def test_a_refusal_after_some_work_estimates_when_to_retry() -> None:
-    backend = FakeBackend(FakeOptions(max_batch_rows=10))
-    async with serving(backend, SchedulerOptions(max_queue_rows=10)) as server:
-        first = server.ask(make_request(1, 1))
-        (await server.gate.began()).finish()
-        await first
-        busy = await server.occupy()
-        queued = await server.asked(make_request(10, 2))
-        refusal = await refusal_of(server.ask(make_request(1, 3)))
-        # Ten rows wait for the one lane; a row took what the first request took.
-        assert refusal.retry_after_s == pytest.approx(10 * (await first).timing.compute_s)
+    async with busy_with_work(SchedulerOptions(max_queue_rows=10)) as (server, busy):
+        queued = await server.asked(make_request(9, 2))
+        refusal = await refusal_of(server.ask(make_request(9, 3)))
+        # 75 ms are left of the running nine rows, and nine more wait.
+        assert refusal.retry_after_s == pytest.approx(0.175, rel=0.1)
         server.gate.open()
         busy.finish()
         await queued
+
+
+@on_manual_clock
+async def test_a_request_predicted_to_be_answered_too_late_is_refused_at_once() -> None:
+    recorder = Recorder()
+    async with busy_with_work(SchedulerOptions(), recorder) as (server, busy):
+        queued = await server.asked(make_request(9, 2))
+        late = await server.asked(make_request(9, 3, timeout_s=0.25))
+        assert late.done()
+        refusal = await refusal_of(late)
+        assert refusal.code is Code.OVERLOADED
+        assert "timeout of 250 ms" in refusal.detail
+        assert refusal.retry_after_s is not None
+        assert 0 < refusal.retry_after_s < 0.25
+        assert recorder.drops == ["predicted_late"]
+        patient = await server.asked(make_request(9, 4, timeout_s=60.0))
+        server.gate.open()
+        busy.finish()
+        await asyncio.gather(queued, patient)
+        assert server.started == {"request-1", "request-2", "request-4"}
+
+
+@on_manual_clock
+async def test_predicted_lateness_refuses_nobody_if_the_options_say_so() -> None:
+    options = SchedulerOptions(refuse_late=False)
+    async with busy_with_work(options) as (server, busy):
+        late = await server.asked(make_request(9, 3, timeout_s=0.05))
+        assert not late.done()
+        server.gate.open()
+        busy.finish()
+        with pytest.raises(ServingError) as answer:
+            await late
+        assert answer.value.code is Code.DEADLINE_EXCEEDED
+
+
+@on_manual_clock
+async def test_an_admitted_request_that_can_no_longer_be_in_time_is_dropped_before_it_runs() -> (
+    None
+):
+    recorder = Recorder()
+    async with busy_with_work(SchedulerOptions(), recorder) as (server, busy):
+        task = await server.asked(make_request(9, 2, timeout_s=0.25))  # 175 ms, if all goes well
+        await pass_time(0.2)  # it does not
+        server.gate.open()
+        busy.finish()
+        with pytest.raises(ServingError) as answer:
+            await task
+        assert answer.value.code is Code.DEADLINE_EXCEEDED
+        assert recorder.drops == ["deadline"]
+        assert server.started == {"request-1"}
+
+
+@pytest.mark.parametrize("priority", [-1, 3])
+@on_manual_clock
+async def test_a_priority_out_of_range_is_an_invalid_request(priority: int) -> None:
+    async with serving(options=SchedulerOptions(priorities=3)) as server:
+        refusal = await refusal_of(server.ask(make_request(1, 1, priority=priority)))
+        assert refusal.code is Code.INVALID_REQUEST
+        assert refusal.detail == f"priority: must be 0 to 2, got {priority}"
+        assert server.ran == []
+
+
+@on_manual_clock
+async def test_a_higher_class_is_served_before_a_lower_one_that_came_first() -> None:
+    async with serving(FakeBackend(FakeOptions(max_batch_rows=2))) as server:
+        busy = await server.occupy()
+        low = [await server.asked(make_request(1, seed, priority=3)) for seed in (1,)]
+        high = [await server.asked(make_request(2, seed, priority=0)) for seed in (2, 3)]
+        server.gate.open()
+        busy.finish()
+        await asyncio.gather(*low, *high)
+        assert server.ran[1:] == [["request-2"], ["request-3"], ["request-1"]]
 
 
 @pytest.mark.parametrize(

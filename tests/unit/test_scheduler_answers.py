@@ -60,9 +60,10 @@ async def test_an_answer_names_model_and_version_and_says_where_its_time_went() 
             assert answer.timing.batch_rows == 5
             assert answer.timing.compute_s > 0
         assert answers[0].timing.queue_s >= answers[1].timing.queue_s > 0
-        batch, timings = recorder.runs[-1]
-        assert batch.rows == 5
-        assert timings == tuple(answer.timing for answer in answers)
+        record = recorder.runs[-1]
+        assert (record.rows, record.lane) == (5, 0)
+        assert record.queue_s == tuple(answer.timing.queue_s for answer in answers)
+        assert record.compute_s == answers[0].timing.compute_s
 
 
 @pytest.mark.parametrize("outputs", [(), ("pair",)])
@@ -94,6 +95,23 @@ async def test_the_observer_always_knows_how_many_rows_wait() -> None:
         await pass_time(1.0)
         assert recorder.queued_rows[-1] == 0
         busy.finish()
+
+
+@pytest.mark.parametrize("timeout_s", [1.0, 60.0])
+@on_manual_clock
+async def test_the_observer_knows_how_many_rows_wait_after_a_split_request_has_ended_early(
+    timeout_s: float,
+) -> None:
+    recorder = Recorder()
+    backend = FakeBackend(FakeOptions(max_batch_rows=4))
+    async with serving(backend, observer=recorder) as server:
+        task = await server.asked(make_request(20, 1, timeout_s=timeout_s))
+        await server.gate.began()
+        assert recorder.queued_rows[-1] > 0
+        await pass_time(1.0)
+        task.cancel()
+        await settle()
+        assert recorder.queued_rows[-1] == 0
 
 
 def test_time_in_the_queue_is_exact_also_on_uvloop_whose_clock_ticks_in_milliseconds() -> None:

@@ -14,6 +14,9 @@ from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settl
 
 pytestmark = pytest.mark.timeout(20)
 
+# For tests that count timers: those of deadlines are then the only ones.
+NO_WATCHDOG = SchedulerOptions(watchdog_s=0.0)
+
 
 async def is_too_late(task: asyncio.Task[InferResponse], timeout_ms: str) -> bool:
     assert task.done()
@@ -56,7 +59,7 @@ async def test_a_deadline_just_ahead_does_not_expire() -> None:
 async def test_a_deadline_that_passes_while_running_is_answered_at_once_and_spares_neighbours() -> (
     None
 ):
-    async with serving() as server:
+    async with serving(options=NO_WATCHDOG) as server:
         busy = await server.occupy()
         request = make_request(3, 2)
         late = await server.asked(make_request(2, 1, timeout_s=0.25))
@@ -74,7 +77,7 @@ async def test_a_deadline_that_passes_while_running_is_answered_at_once_and_spar
 
 @on_manual_clock
 async def test_an_answer_in_time_takes_its_deadline_timer_with_it() -> None:
-    async with serving() as server:
+    async with serving(options=NO_WATCHDOG) as server:
         tasks = [server.ask(make_request(1, seed, timeout_s=60.0)) for seed in range(5)]
         await settle()
         assert len(clock().timers()) == 5
@@ -171,7 +174,7 @@ async def test_invariant_5_a_cancel_in_the_turn_that_forms_the_batch_still_keeps
 async def test_invariant_5_cancelling_one_of_a_running_batch_leaves_its_neighbours_untouched() -> (
     None
 ):
-    async with serving() as server:
+    async with serving(options=NO_WATCHDOG) as server:
         busy = await server.occupy()
         requests = [make_request(seed + 1, seed, timeout_s=60.0) for seed in range(8)]
         tasks = [await server.asked(request) for request in requests]

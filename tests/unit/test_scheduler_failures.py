@@ -12,7 +12,8 @@ import pytest
 import scheduler.scheduler
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
-from scheduler.observer import Observer
+from scheduler.lanes import Job
+from scheduler.observer import Computed, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.types import Batch, InferRequest, InferResponse
 from tests.fixtures.gates import Serving, TwistedBackend, make_request, serving
@@ -52,14 +53,12 @@ async def test_invariant_7_only_the_guilty_request_of_a_failing_batch_fails() ->
         requests = [make_request(seed + 1, seed) for seed in range(8)]
         tasks = [await server.asked(request) for request in requests]
         busy.finish()
-        (await server.gate.began()).fail(RuntimeError("one of you is bad"))
-        for seed in range(8):
-            alone = await server.gate.began()
-            assert [request.id for request in alone.batch.requests] == [f"request-{seed}"]
-            if seed == 3:
-                alone.fail(ValueError("this one"))
+        for _ in range(7):  # the eight, then twice as many halves as there are halvings
+            run = await server.gate.began()
+            if requests[3] in run.batch.requests:
+                run.fail(ValueError("one of you is bad"))
             else:
-                alone.finish()
+                run.finish()
         assert await code_of(tasks[3]) is Code.INTERNAL
         for seed in (0, 1, 2, 4, 5, 6, 7):
             assert await server.right(tasks[seed], requests[seed])
@@ -161,7 +160,7 @@ class FaultyObserver(Observer):
     def dropped(self, model: str, reason: str) -> None:
         self._raise_at(reason)
 
-    def computed(self, model: str, batch: Batch, timings: Any) -> None:
+    def computed(self, record: Computed) -> None:
         self._raise_at("computed")
 
     def _raise_at(self, what: str) -> None:
@@ -205,10 +204,10 @@ async def test_invariant_6_a_fault_in_the_batcher_itself_answers_everybody_and_f
         busy = await server.occupy()
         tasks = [await server.asked(make_request(1, seed)) for seed in range(3)]
 
-        def broken(entries: object) -> Batch:
+        def broken(pieces: object) -> Job:
             raise AssertionError("a bug of ours")
 
-        monkeypatch.setattr(scheduler.scheduler, "_batch_of", broken)
+        monkeypatch.setattr(scheduler.scheduler, "Job", broken)
         busy.finish()
         for task in tasks:
             assert await code_of(task) is Code.INTERNAL
@@ -239,6 +238,6 @@ def test_invariant_9_broad_excepts_stand_around_backend_calls_and_in_supervision
     }
     assert found == {
         ("scheduler.py", "_guard"),
-        ("lane.py", "run_in_thread"),  # carries what a thread raised to whoever awaits it
-        ("lane.py", "target"),
+        ("threads.py", "run_in_thread"),  # carries what a thread raised to whoever awaits it
+        ("threads.py", "target"),
     }

@@ -9,7 +9,7 @@ import pytest
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.types import InferRequest, ModelSpec, TensorSpec
-from scheduler.validate import validate
+from scheduler.validate import check_rows, validate
 from tests.fixtures.gates import make_request
 
 SPEC = FakeBackend(FakeOptions(max_batch_rows=8)).spec
@@ -37,10 +37,37 @@ def test_negative_rows_are_refused() -> None:
     assert refusal_of(replace(make_request(1), rows=-1)) == "rows: must be at least 0, got -1"
 
 
-def test_more_rows_than_one_batch_holds_are_refused_naming_limit_and_value() -> None:
+def test_more_rows_than_a_request_may_have_are_refused_naming_limit_and_value() -> None:
+    spec = replace(SPEC, max_request_rows=20)
+    validate(spec, make_request(20))
+    detail = refusal_of(make_request(21), spec)
+    assert detail == "rows: 21 exceed the limit of 20 rows (max_request_rows)"
+
+
+def test_a_request_may_fill_one_batch_where_nothing_else_is_said() -> None:
+    assert SPEC.max_request_rows == 0
     detail = refusal_of(make_request(9))
-    for fact in ("rows: 9", "limit of 8", "max_batch_rows"):
-        assert fact in detail
+    assert detail == "rows: 9 exceed the limit of 8 rows (max_request_rows)"
+
+
+def test_rows_can_be_checked_before_there_are_any_values() -> None:
+    check_rows(8, SPEC)
+    with pytest.raises(ServingError, match="rows: 9 exceed the limit of 8 rows") as refusal:
+        check_rows(9, SPEC)
+    assert refusal.value.code is Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_every_priority_class_there_is_may_be_asked_for(priority: int) -> None:
+    validate(SPEC, make_request(1, priority=priority), priorities=4)
+
+
+@pytest.mark.parametrize("priority", [-1, 4, 2**70])
+def test_a_priority_outside_the_classes_is_refused_naming_limit_and_value(priority: int) -> None:
+    with pytest.raises(ServingError) as refusal:
+        validate(SPEC, make_request(1, priority=priority), priorities=4)
+    assert refusal.value.code is Code.INVALID_REQUEST
+    assert refusal.value.detail == f"priority: must be 0 to 3, got {priority}"
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, -math.inf, math.nan])
@@ -60,6 +87,27 @@ def test_a_missing_input_is_refused_by_name(name: str) -> None:
     request = make_request(2)
     inputs = {key: array for key, array in request.inputs.items() if key != name}
     assert refusal_of(replace(request, inputs=inputs)).startswith(f"{name}: missing")
+
+
+def test_an_optional_input_may_be_left_out_and_is_checked_if_it_is_not() -> None:
+    weights = TensorSpec("weights", np.dtype(np.float32), ("rows",), optional=True)
+    spec = replace(SPEC, inputs=(*SPEC.inputs, weights))
+    validate(spec, make_request(2))
+    validate(spec, with_input("weights", np.ones(2, np.float32)))
+    detail = refusal_of(with_input("weights", np.ones(3, np.float32)), spec)
+    assert detail == "weights: expected shape [rows=2], got [3]"
+
+
+def test_values_whose_lengths_are_left_out_are_refused_naming_both() -> None:
+    # Both optional: what cuts a request by rows reads the lengths of every values input it has.
+    inputs = [replace(tensor, optional=tensor.name != DENSE) for tensor in SPEC.inputs]
+    spec = replace(SPEC, inputs=tuple(inputs))
+    dense_only = {DENSE: make_request(2).inputs[DENSE]}
+    validate(spec, replace(make_request(2), inputs=dense_only))
+    without = {**dense_only, VALUES: np.zeros(0, np.int64)}
+    detail = refusal_of(replace(make_request(2), inputs=without), spec)
+    assert VALUES in detail
+    assert LENGTHS in detail
 
 
 def test_an_unknown_output_is_refused_naming_those_the_model_has() -> None:

@@ -144,6 +144,7 @@ def _describe(spec: ModelSpec) -> dict[str, Any]:
         "name": spec.name,
         "version": spec.version,
         "max_batch_rows": spec.max_batch_rows,
+        "max_request_rows": spec.max_request_rows,
         "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
         "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
         "properties": dict(spec.properties),

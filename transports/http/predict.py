@@ -148,5 +148,6 @@ class _PredictCall:
 
 
 def _response_headers(media_type: str, timing: Timing) -> Headers:
-    spent = f"queue;dur={timing.queue_s * 1e3:.3f}, compute;dur={timing.compute_s * 1e3:.3f}"
-    return [(b"content-type", media_type.encode()), (b"server-timing", spent.encode())]
+    spent = {"queue": timing.queue_s, "gather": timing.gather_s, "compute": timing.compute_s}
+    text = ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in spent.items())
+    return [(b"content-type", media_type.encode()), (b"server-timing", text.encode())]

@@ -59,4 +59,4 @@ def check_artifact(folder: Path) -> GoldenReport:
     backend = TorchDlrmBackend(options)
     backend.load()
     backend.check(golden.request())
-    return compare(golden, backend.run(Batch((golden.request(),))))
+    return compare(golden, backend.prepare(Batch((golden.request(),)))())

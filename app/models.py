@@ -1,0 +1,136 @@
+"""Which models are served, and how: from the command line's paths or the file's tables."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app import plugins
+from app.config import MODELS, ModelTable, Sources
+from app.settings import ConfigError, Section, Setting, Settings, keys, make_section
+from scheduler.backend import Backend
+from scheduler.options import SchedulerOptions
+from scheduler.types import ModelSpec
+
+ARGUMENT = "argument MODEL"
+# Keys of a model's table besides those of its backend.
+BACKEND, SCHEDULER = "backend", "scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model to serve; ``label`` is its path or table, "" if it is the only one."""
+
+    label: str
+    plugin: plugins.Plugin[Backend]
+    backend: Section
+    scheduler: Section
+
+    @property
+    def path(self) -> str:
+        """Where the model lies, if its backend reads it from somewhere."""
+        return str(getattr(self.backend.options, "path", ""))
+
+    @property
+    def device(self) -> str:
+        """Where it runs, if its backend has a choice."""
+        return str(getattr(self.backend.options, "device", ""))
+
+    def build(self) -> Backend:
+        """Return a new backend, not loaded yet."""
+        return self.plugin.build(self.backend.options)
+
+    def named(self, name: str) -> "ModelConfig":
+        """Return the same model under ``name``, if its backend lets a name be chosen."""
+        if "name" not in keys(self.plugin.options):
+            return self
+        options = dataclasses.replace(self.backend.options, name=name)
+        return dataclasses.replace(self, backend=dataclasses.replace(self.backend, options=options))
+
+    def effective(self, backend: Backend) -> str:
+        """Say how the loaded ``backend`` is scheduled."""
+        options: SchedulerOptions = self.scheduler.options
+        limits = options.limits(backend.spec)
+        return (
+            f"mode {options.mode}, lanes {backend.lanes}, max_batch_rows {limits.max_batch_rows},"
+            f" max_batch_ids {limits.max_batch_ids}, max_delay_s {limits.max_delay_s:g}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A loaded model: what was asked for, and what it turned out to be."""
+
+    config: ModelConfig
+    spec: ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One model before its settings meet the general ones: those lose to ``own``."""
+
+    label: str = ""
+    defaults: Settings = field(default_factory=dict)
+    own: Settings = field(default_factory=dict)
+    scheduler: Settings = field(default_factory=dict)
+
+
+def resolve_models(sources: Sources, paths: Sequence[str], backend: str) -> tuple[ModelConfig, ...]:
+    """Return the models to serve, with the plug-in ``backend`` unless they say otherwise.
+
+    The sections ``[backend]`` and ``[scheduler]`` give the defaults of all, whatever source they
+    come from. A model with another plug-in takes those keys of ``[backend]`` that it has too.
+    Raises ConfigError or PluginError.
+    """
+    general = sources.sections.get("backend", {})
+    # Checked by themselves first, so that the message names the section that is wrong.
+    make_section("backend", plugins.backend(backend).options, general)
+    make_section("scheduler", SchedulerOptions, sources.sections.get("scheduler", {}))
+    wanted = _wanted(sources, paths)
+    if wanted[0].label and "name" in general:
+        raise ConfigError(f"{general['name'].origin}: backend.name would be that of every model")
+    return tuple(_resolve(each, sources, backend) for each in wanted)
+
+
+def _wanted(sources: Sources, paths: Sequence[str]) -> list[_Wanted]:
+    if sources.models and paths:
+        raise ConfigError(
+            f"{ARGUMENT}: the file has [{MODELS}.NAME] tables; name the models there or here"
+        )
+    if sources.models:
+        return [_of_table(name, table) for name, table in sources.models.items()]
+    settings = [{"path": Setting(path, ARGUMENT)} for path in paths]
+    if len(paths) > 1:
+        return [_Wanted(path, own=own) for path, own in zip(paths, settings, strict=True)]
+    return [_Wanted(own=settings[0] if settings else {})]
+
+
+def _of_table(name: str, table: ModelTable) -> _Wanted:
+    return _Wanted(name, {"name": Setting(name, table.origin)}, table.settings, table.scheduler)
+
+
+def _resolve(wanted: _Wanted, sources: Sources, backend: str) -> ModelConfig:
+    name = f"{MODELS}.{wanted.label}" if wanted.label else "backend"
+    own = dict(wanted.own)
+    plugin = _plugin(name, own.pop(BACKEND)) if BACKEND in own else plugins.backend(backend)
+    known = keys(plugin.options)
+    defaults = {**wanted.defaults, **sources.sections.get("backend", {})}
+    settings = {key: setting for key, setting in defaults.items() if key in known} | own
+    scheduler = {**sources.sections.get("scheduler", {}), **wanted.scheduler}
+    return ModelConfig(
+        wanted.label,
+        plugin,
+        make_section(name, plugin.options, settings, (BACKEND, SCHEDULER) if wanted.label else ()),
+        make_section(
+            f"{name}.scheduler" if wanted.label else "scheduler", SchedulerOptions, scheduler
+        ),
+    )
+
+
+def _plugin(section: str, chosen: Setting) -> plugins.Plugin[Backend]:
+    where = f"{chosen.origin}: {section}.{BACKEND}"
+    if not isinstance(chosen.raw, str):
+        raise ConfigError(f"{where} must be str, got {chosen.raw!r}")
+    try:
+        return plugins.backend(chosen.raw)
+    except plugins.PluginError as error:
+        raise ConfigError(f"{where}: {error}") from error

@@ -1,0 +1,72 @@
+"""Everything ``narsil serve`` was told, resolved: which plug-ins run, and with what options."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app import plugins
+from app.config import ServerOptions, Sources, gather
+from app.flags import given, make_parser
+from app.models import ModelConfig, resolve_models
+from app.settings import ConfigError, Section, make_section
+from scheduler.options import SchedulerOptions
+from transports.base import Transport
+
+
+@dataclass(frozen=True)
+class Config:
+    """The server's section and each transport's, by name, and the models."""
+
+    sections: Mapping[str, Section]
+    models: tuple[ModelConfig, ...]
+    transports: Mapping[str, plugins.Plugin[Transport]]
+
+    @property
+    def server(self) -> ServerOptions:
+        """The server's options."""
+        options: ServerOptions = self.sections["server"].options
+        return options
+
+    def lines(self) -> list[str]:
+        """Return one line a value: ``section.key = value  # origin``."""
+        sections = list(self.sections.values())
+        for model in self.models:
+            sections += [model.scheduler, model.backend]
+        return [line for section in sections for line in section.lines()]
+
+
+def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
+    """Resolve the configuration of ``narsil serve``. Raises ConfigError or PluginError.
+
+    Two passes: which plug-ins run decides which flags exist.
+    """
+    first, _ = make_parser({"server": ServerOptions}, add_help=False).parse_known_args(argv)
+    server: ServerOptions = _section(_sources(first), "server", ServerOptions).options
+    backend = plugins.backend(server.backend)
+    transports = {name: plugins.transport(name) for name in server.transports}
+    if not transports:
+        raise ConfigError("server.transports: at least one transport must be named")
+    schema: dict[str, type[Any]] = {
+        "server": ServerOptions,
+        **{name: transport.options for name, transport in transports.items()},
+    }
+    models: dict[str, type[Any]] = {"scheduler": SchedulerOptions, "backend": backend.options}
+    # Intermixed: a path may also follow a flag.
+    arguments = make_parser({**schema, **models}, add_help=True).parse_intermixed_args(argv)
+    sources = _sources(arguments)
+    sources.check_sections({*schema, *models, *plugins.names("narsil.transports")})
+    config = Config(
+        sections={name: _section(sources, name, options) for name, options in schema.items()},
+        models=resolve_models(sources, arguments.model, server.backend),
+        transports=transports,
+    )
+    return config, arguments
+
+
+def _sources(arguments: argparse.Namespace) -> Sources:
+    return gather(arguments.config, given(arguments))
+
+
+def _section(sources: Sources, name: str, options: type[Any]) -> Section:
+    return make_section(name, options, sources.sections.get(name, {}))

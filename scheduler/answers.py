@@ -1,0 +1,31 @@
+"""Turn what a batch came to into each request's answer."""
+
+import numpy as np
+
+from scheduler.errors import ServingError
+from scheduler.execute import Outcome
+from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
+
+
+def answer_of(
+    spec: ModelSpec, request: InferRequest, outcome: Outcome, queue_s: float
+) -> InferResponse | ServingError:
+    """Return the answer to ``request``: the outputs it asked for, or the error."""
+    result = outcome.result
+    if isinstance(result, ServingError):
+        return result
+    outputs = {name: result[name] for name in request.outputs} if request.outputs else result
+    timing = Timing(queue_s, outcome.compute_s, outcome.batch_rows, outcome.gather_s)
+    return InferResponse(spec.name, spec.version, outputs, timing)
+
+
+def answer_to_nothing(spec: ModelSpec, request: InferRequest) -> InferResponse:
+    """Return the answer to a request of no rows, which no backend need see."""
+    outputs = {
+        tensor.name: np.empty(
+            [0 if isinstance(dim, str) else dim for dim in tensor.shape], tensor.dtype
+        )
+        for tensor in spec.outputs
+        if tensor.name in request.outputs or not request.outputs
+    }
+    return InferResponse(spec.name, spec.version, outputs, Timing(0.0, 0.0, 0))

@@ -1,0 +1,123 @@
+"""What runs: the jobs of one model on its lanes, or on the loop itself, watched for being stuck."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from scheduler.backend import Backend
+from scheduler.forecast import Forecast
+from scheduler.lanes import Clock, Job, Lanes, Wanted
+from scheduler.options import SchedulerOptions
+
+
+class Runner:
+    """Start jobs and tell when they are done.
+
+    ``done`` is called on the loop after each job, ``failed`` with a reason if the backend can be
+    used no more. ``forecast`` learns from each job.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: SchedulerOptions,
+        clock: Clock,
+        wanted: Wanted,
+        done: Callable[[Job], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._backend = backend
+        self.forecast = Forecast(options.limits(backend.spec), backend.lanes)
+        self._clock = clock
+        self._wanted = wanted
+        self._done = done
+        self._failed = failed
+        self._watchdog_s = options.watchdog_s
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._running: set[Job] = set()
+        self._loop = asyncio.get_running_loop()
+        self._lanes = Lanes(
+            backend, clock, wanted, self._job_done, lambda: failed("a compute thread ended")
+        )
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def free(self) -> bool:
+        """Whether a lane has nothing to do."""
+        return len(self._running) < self._backend.lanes
+
+    @property
+    def can_gather_ahead(self) -> bool:
+        """Whether no batch waits for a lane yet."""
+        return len(self._running) <= self._backend.lanes
+
+    def under_way_s(self, now: float) -> float:
+        """Return the seconds that the running jobs still take, all together, as forecast."""
+        return sum(
+            max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
+            for job in self._running
+        )
+
+    def start(self, job: Job) -> None:
+        """Run ``job`` on a lane: at once if one is free, else gathered ahead for the next."""
+        ahead = not self.free
+        self._running.add(job)
+        if self._watchdog is None and self._watchdog_s:
+            self._watchdog = self._loop.call_later(self._watchdog_s, self._look)
+        self._lanes.submit(job, ahead=ahead)
+
+    def run_inline(self, job: Job) -> None:
+        """Run ``job`` now, on the calling thread, which is the loop's; nobody is called."""
+        job.run(self._backend, self._wanted, self._clock, 0)
+        self._learn(job, self._clock())
+
+    def forget_unbegun(self) -> list[Job]:
+        """Return the jobs that no lane has begun, and forget them: they will not be ``done``.
+
+        If a lane begins one all the same it finds nobody in it who is wanted any more: to be
+        called after everybody has been answered.
+        """
+        unbegun = [job for job in self._running if job.started_s == math.inf]
+        self._running.difference_update(unbegun)
+        return unbegun
+
+    def stop(self) -> None:
+        """End the lanes after what they were given."""
+        self._lanes.stop()
+        self._stop_watching()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the lanes to end; return whether they did."""
+        return self._lanes.join(timeout_s)
+
+    def _job_done(self, job: Job) -> None:
+        if job not in self._running:
+            return  # forgotten
+        now = self._clock()
+        self._running.discard(job)
+        if not self._running:
+            self._stop_watching()
+        self._learn(job, now)  # first: what is next is chosen by it
+        self._done(job)
+
+    def _learn(self, job: Job, now: float) -> None:
+        if job.runs == 1:  # one that was retried in parts says nothing of its size
+            self.forecast.observe(job.rows, job.ids, job.elapsed_s(now), now)
+
+    def _look(self) -> None:
+        """Fail if a job has been stuck for too long; look again when the oldest would have."""
+        self._watchdog = None
+        if not self._running:
+            return
+        longest_s = max(job.stuck_s(self._clock()) for job in self._running)
+        if longest_s < self._watchdog_s:
+            self._watchdog = self._loop.call_later(self._watchdog_s - longest_s, self._look)
+        else:
+            self._failed(f"a batch has been running for {longest_s:.3g} s (watchdog_s)")
+
+    def _stop_watching(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None

@@ -1,0 +1,143 @@
+"""Models that are built anew while they serve."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.models import ModelConfig, Served
+from app.plugins import Plugin
+from app.reloader import Reloader
+from app.settings import Section
+from backends.fake import FakeBackend, FakeOptions
+from scheduler.engine import Engine
+from scheduler.errors import LoadError
+from scheduler.observer import Observer
+from scheduler.options import SchedulerOptions
+from scheduler.types import ModelSpec
+from tests.fixtures.gates import Watched, make_request
+from tests.fixtures.manual_clock import settle
+
+
+class Version(Watched):
+    """A watched fake of a chosen version."""
+
+    def __init__(self, version: str, name: str = "fake", error: Exception | None = None) -> None:
+        super().__init__(name, error)
+        self._version = version
+
+    @property
+    def spec(self) -> ModelSpec:
+        plain = super().spec
+        return ModelSpec(
+            plain.name, self._version, plain.inputs, plain.outputs, plain.max_batch_rows
+        )
+
+
+@dataclass
+class Stock:
+    """A plug-in that hands out backends made before; ``asked`` are the options it was given."""
+
+    backends: list[FakeBackend]
+    asked: list[FakeOptions] = field(default_factory=list)
+
+    def build(self, options: FakeOptions) -> FakeBackend:
+        self.asked.append(options)
+        return self.backends[len(self.asked) - 1]
+
+    def config(self) -> ModelConfig:
+        return ModelConfig(
+            "", Plugin(FakeOptions, self.build), Section("backend", FakeOptions(name=""), {}),
+            Section("scheduler", SchedulerOptions(), {}),
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def reloading(
+    first: FakeBackend, stock: Stock, *others: FakeBackend
+) -> AsyncIterator[tuple[Engine, Reloader]]:
+    """Serve ``first``, to be replaced from ``stock``, beside ``others``."""
+    engine = Engine(SchedulerOptions(), Observer())
+    for backend in (first, *others):
+        await engine.load(backend)
+    engine.open()
+    reloader = Reloader(engine, grace_s=5.0)
+    running = asyncio.create_task(reloader.run([Served(stock.config(), first.spec)]))
+    try:
+        yield engine, reloader
+    finally:
+        running.cancel()
+        await engine.close(0.0)
+
+
+async def test_a_reload_replaces_the_model_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "app")
+    first, second = Version("1"), Version("2")
+    async with reloading(first, Stock([second])) as (engine, reloader):
+        reloader.ask()
+        await first.until("close")
+        await settle()
+        assert [spec.version for spec in engine.specs()] == ["2"]
+        answer = await engine.infer(make_request(2))
+    assert answer.version == "2"
+    assert "fake: reloaded, version 1 -> 2 in " in caplog.text
+    assert "mode batch, lanes 1, max_batch_rows 1024, max_batch_ids 262144" in caplog.text
+
+
+async def test_a_model_that_fails_to_load_is_reported_and_the_old_one_serves_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, second = Version("2", error=LoadError("model.pt is damaged")), Version("3")
+    first = Version("1")
+    async with reloading(first, Stock([broken, second])) as (engine, reloader):
+        reloader.ask()
+        await broken.until("load")
+        while not caplog.records:  # noqa: ASYNC110  # a thread has to end
+            await asyncio.sleep(0)
+        assert (await engine.infer(make_request(2))).version == "1"
+        reloader.ask()
+        await first.until("close")
+        assert (await engine.infer(make_request(2))).version == "3"
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "fake: not reloaded, version 1 serves on: model.pt is damaged" in caplog.text
+
+
+async def test_asked_again_while_under_way_it_reloads_once_more_after() -> None:
+    first, second, third = Version("1"), Version("2"), Version("3")
+    stock = Stock([second, third])
+    second.held.clear()
+    async with reloading(first, stock) as (engine, reloader):
+        reloader.ask()
+        await second.until("load")
+        for _ in range(3):
+            reloader.ask()
+        await settle()
+        assert len(stock.asked) == 1
+        second.held.set()
+        await second.until("close")
+        await settle()
+        assert [spec.version for spec in engine.specs()] == ["3"]
+        assert len(stock.asked) == 2
+
+
+async def test_a_model_keeps_the_name_that_it_is_served_under() -> None:
+    first, stock = Version("1", name="served"), Stock([Version("2", name="served")])
+    async with reloading(first, stock) as (_, reloader):
+        reloader.ask()
+        await first.until("close")
+    assert [options.name for options in stock.asked] == ["served"]
+
+
+async def test_a_model_of_several_versions_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stock = Stock([])
+    async with reloading(Version("1"), stock, Version("2")) as (engine, reloader):
+        reloader.ask()
+        await settle()
+        assert [spec.version for spec in engine.specs()] == ["1", "2"]
+    assert stock.asked == []
+    assert "it is served in versions" in caplog.text
