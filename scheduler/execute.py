@@ -137,10 +137,10 @@ class Execution:
             return self._failed(first, batch, error, self._computed(started_s))
         else:
             self.gather_s += prepared.gather_s
-            compute_s = self._computed(started_s)
+            compute_s, batch_rows = self._computed(started_s), batch.rows
             for number, rows in enumerate(batch.slices(), first):
                 own = {name: array[rows] for name, array in outputs.items()}
-                self.outcomes[number] = Outcome(own, prepared.gather_s, compute_s, batch.rows)
+                self.outcomes[number] = Outcome(own, prepared.gather_s, compute_s, batch_rows)
         return ()
 
     def fail(self, first: int, batch: Batch, error: ServingError, elapsed_s: float = 0.0) -> None:

@@ -7,21 +7,28 @@ weight that comes out negative is left out) and, where the batches say nothing o
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
 
 from scheduler.waiting import BatchSeconds, Limits, Load, no_forecast
 
 MIN_BATCHES = 4
-# After so long without a batch the past says little; and a forecast too gloomy to let anything
-# run would otherwise never learn better.
+# After so long without a batch the past says little, and is forgotten; a forecast too gloomy to let
+# anything run would otherwise never learn better.
 STALE_S = 1.0
+STALE_BATCHES = 5  # the same, in batches like the last: some take longer than a second
 KEEP = 0.97  # of each batch's weight when the next one comes: about the latest 30 count
+RECENT = 100
 RIDGE = 1e-4
 # The overhead's size among the features: low, so that a few small batches teach mostly rows.
 OVERHEAD = 0.1
 MAX_STRETCH = 4.0
 FAR_OFF = 3.0  # times the usual error
-SOLVE_EVERY = 8  # batches, after as many at first: solving takes 20 us
+FIT_EVERY = 8  # batches, after as many at first: a fit takes 60 us
+
+Floats = npt.NDArray[np.float64]
 
 
 class Forecast:
@@ -30,36 +37,34 @@ class Forecast:
     def __init__(self, limits: Limits, lanes: int) -> None:
         self._limits = limits
         self._lanes = lanes
-        self._scales = (OVERHEAD, 1 / limits.max_batch_rows, 1 / limits.max_batch_ids)
+        # As shares of a full batch, so that no unit decides how much the ridge holds it down.
+        self._scales = np.array([OVERHEAD, 1 / limits.max_batch_rows, 1 / limits.max_batch_ids])
         self._weights = (0.0, 0.0, 0.0)
-        self._products = [[0.0] * 3 for _ in range(3)]  # of features with features
-        self._targets = [0.0] * 3  # of features with seconds
+        self._recent: deque[tuple[float, int, int, float]] = deque(maxlen=RECENT)
         self._batches = 0
         self._usual_error = 0.0  # as a share of the forecast
         self._was_far_off = False
         self._stretch = 1.0  # what waits turn out to be, by what was forecast
         self._latest_s = -math.inf
+        self._stale_s = STALE_S
 
     def observe(self, rows: int, ids: int, seconds: float, now: float) -> None:
         """Learn that a batch of ``rows`` and ``ids`` took ``seconds``."""
+        if now - self._latest_s > self._stale_s:
+            self._recent.clear()
+            self._batches = 0
         if self._batches:
             seconds = self._believed(self.batch_s(rows, ids), seconds)
-        features = (OVERHEAD, rows * self._scales[1], ids * self._scales[2])
-        for row, feature in enumerate(features):
-            self._targets[row] = KEEP * self._targets[row] + feature * seconds
-            for column, other in enumerate(features):
-                product = KEEP * self._products[row][column] + feature * other
-                self._products[row][column] = product
+        self._recent.append((1.0, rows, ids, seconds))
         self._batches += 1
-        if self._batches <= SOLVE_EVERY or self._batches % SOLVE_EVERY == 0:
-            weights = _least_squares(self._products, self._targets)
-            overhead_s, row_s, id_s = map(float.__mul__, weights, self._scales)
-            self._weights = (overhead_s, row_s, id_s)
+        if self._batches <= FIT_EVERY or self._batches % FIT_EVERY == 0:
+            self._fit()
         self._latest_s = now
+        self._stale_s = max(STALE_S, STALE_BATCHES * seconds)
 
     def known(self, now: float) -> bool:
         """Return whether there is a forecast."""
-        return self._batches >= MIN_BATCHES and now - self._latest_s <= STALE_S
+        return self._batches >= MIN_BATCHES and now - self._latest_s <= self._stale_s
 
     def at(self, now: float) -> BatchSeconds:
         """Return what says how long a batch takes at most, usually: 0 s while nothing is known."""
@@ -94,6 +99,14 @@ class Forecast:
             self._stretch += 0.1 * (stretch - self._stretch)
             self._stretch = max(1.0, min(self._stretch, MAX_STRETCH))
 
+    def _fit(self) -> None:
+        table = np.array(self._recent)
+        features, seconds = table[:, :3] * self._scales, table[:, 3]
+        counts = KEEP ** np.arange(len(table) - 1.0, -1.0, -1.0)
+        products = (features.T * counts) @ features
+        weights = _least_squares(products, (features.T * counts) @ seconds) * self._scales
+        self._weights = (float(weights[0]), float(weights[1]), float(weights[2]))
+
     def _cautious_s(self, rows: int, ids: int) -> float:
         return self.batch_s(rows, ids) * (1 + 2 * self._usual_error)
 
@@ -109,37 +122,15 @@ class Forecast:
         return seconds
 
 
-def _least_squares(
-    products: Sequence[Sequence[float]], targets: Sequence[float]
-) -> tuple[float, float, float]:
-    """Return the three weights, none negative, that fit best."""
-    kept = [0, 1, 2]
-    while kept:
-        solved = _solve(products, targets, kept)
-        if min(solved) >= 0:
-            weights = dict(zip(kept, solved, strict=True))
-            return (weights.get(0, 0.0), weights.get(1, 0.0), weights.get(2, 0.0))
-        kept.remove(kept[solved.index(min(solved))])
-    return (0.0, 0.0, 0.0)
-
-
-def _solve(
-    products: Sequence[Sequence[float]], targets: Sequence[float], kept: Sequence[int]
-) -> list[float]:
-    """Solve the normal equations of the ``kept`` features, by elimination, with a ridge."""
-    ridge = RIDGE * sum(products[row][row] for row in kept)
-    matrix = [
-        [products[row][column] + (ridge if row == column else 0.0) for column in kept]
-        + [targets[row]]
-        for row in kept
-    ]
-    size = len(kept)
-    for pivot in range(size):
-        for row in range(pivot + 1, size):
-            factor = matrix[row][pivot] / matrix[pivot][pivot]
-            matrix[row] = [a - factor * b for a, b in zip(matrix[row], matrix[pivot], strict=True)]
-    solved = [0.0] * size
-    for row in reversed(range(size)):
-        known = sum(matrix[row][column] * solved[column] for column in range(row + 1, size))
-        solved[row] = (matrix[row][size] - known) / matrix[row][row]
-    return solved
+def _least_squares(products: Floats, targets: Floats) -> Floats:
+    """Solve the normal equations, leaving out features until no weight is negative."""
+    weights = np.zeros(len(targets))
+    products = products + RIDGE * np.trace(products) * np.eye(len(targets))
+    kept = np.arange(len(targets))
+    while kept.size:
+        solved = np.linalg.solve(products[np.ix_(kept, kept)], targets[kept])
+        if (solved >= 0).all():
+            weights[kept] = solved
+            break
+        kept = np.delete(kept, solved.argmin())
+    return weights

@@ -75,15 +75,23 @@ class Job:
         self._prepared = None
 
     def _conclude(self, chosen: tuple[Piece, ...], execution: Execution) -> None:
-        outcomes = dict(zip(chosen, execution.outcomes, strict=True))
-        self.outcomes = tuple(map(outcomes.get, self.pieces))
+        if len(chosen) == len(self.pieces):
+            self.outcomes = tuple(execution.outcomes)
+        else:
+            outcomes = dict(zip(chosen, execution.outcomes, strict=True))
+            self.outcomes = tuple(map(outcomes.get, self.pieces))
         self.gather_s, self.compute_s = execution.gather_s, execution.compute_s
         self.runs, self.lost = execution.runs, execution.lost
 
     def _batch(self, backend: Backend, pieces: tuple[Piece, ...]) -> Batch:
         spec = backend.spec
         return Batch(
-            tuple(cut(spec, piece.waiting.request, piece.start, piece.stop) for piece in pieces)
+            tuple(
+                piece.waiting.request
+                if piece.whole
+                else cut(spec, piece.waiting.request, piece.start, piece.stop)
+                for piece in pieces
+            )
         )
 
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from scheduler.errors import Code, ServingError
 from scheduler.waiting import (
-    NOTHING,
     BatchSeconds,
     Limits,
     Load,
@@ -36,7 +35,7 @@ from scheduler.waiting import (
 class _Place:
     """Where a request stands: what is left of it, and whether it has left the queue."""
 
-    __slots__ = ("ids", "rows", "start", "waiting")
+    __slots__ = ("ids", "rows", "size_bytes", "start", "waiting")
 
     def __init__(self, waiting: Waiting) -> None:
         # None once it has left: its heap entry stays until it comes up, the request does not.
@@ -44,6 +43,16 @@ class _Place:
         self.start = 0
         self.rows = waiting.request.rows
         self.ids = waiting.ids
+        self.size_bytes = waiting.request.size_bytes
+
+
+class _Sum:
+    """What waits of one kind."""
+
+    __slots__ = ("ids", "requests", "rows")
+
+    def __init__(self) -> None:
+        self.requests = self.rows = self.ids = 0
 
 
 _Heap: TypeAlias = list[tuple[float, int, _Place]]
@@ -58,8 +67,9 @@ class RequestQueue:
         self._heaps: dict[tuple[str, ...], _Heap] = {}  # by group
         self._turns = 0  # breaks ties: first come, first served
         self._bytes = 0
-        self._loads: dict[int, Load] = {}  # by priority
-        self._groups: dict[tuple[str, ...], Load] = {}
+        self._all = _Sum()
+        self._loads: dict[int, _Sum] = {}  # by priority
+        self._groups: dict[tuple[str, ...], _Sum] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -67,7 +77,7 @@ class RequestQueue:
     @property
     def rows(self) -> int:
         """Rows waiting."""
-        return sum(load.rows for load in self._loads.values())
+        return self._all.rows
 
     @property
     def full(self) -> bool:
@@ -86,11 +96,11 @@ class RequestQueue:
 
     def ahead_of(self, priority: int) -> Load:
         """Return what waits in the classes up to ``priority``: what a newcomer finds before it."""
-        ahead = NOTHING
+        requests = rows = ids = 0
         for rank, load in self._loads.items():
             if rank <= priority:
-                ahead = ahead.plus(load.requests, load.rows, load.ids)
-        return ahead
+                requests, rows, ids = requests + load.requests, rows + load.rows, ids + load.ids
+        return Load(requests, rows, ids)
 
     def push(self, waiting: Waiting) -> None:
         """Admit ``waiting`` or refuse it at once.
@@ -98,18 +108,19 @@ class RequestQueue:
         Raises ServingError with OVERLOADED, or PAYLOAD_TOO_LARGE for what can never fit.
         """
         limits = self._limits
-        rows, size_bytes = waiting.request.rows, waiting.request.size_bytes
+        place = _Place(waiting)
+        rows, size_bytes = place.rows, place.size_bytes
         if size_bytes > limits.max_queue_bytes:
             raise ServingError(
                 Code.PAYLOAD_TOO_LARGE,
                 f"request: {size_bytes} bytes exceed the limit of {limits.max_queue_bytes} bytes"
                 " (max_queue_bytes)",
             )
-        if self.rows + rows > limits.max_queue_rows:
+        if self._all.rows + rows > limits.max_queue_rows:
             raise _overloaded("rows", self.rows, rows, limits.max_queue_rows)
         if self._bytes + size_bytes > limits.max_queue_bytes:
             raise _overloaded("bytes", self._bytes, size_bytes, limits.max_queue_bytes)
-        place = self._places[waiting] = _Place(waiting)
+        self._places[waiting] = place
         self._bytes += size_bytes
         self._count(waiting, 1, rows, waiting.ids)
         self._line_up(place, waiting, waiting.arrived_s)
@@ -147,7 +158,7 @@ class RequestQueue:
 
     def drain(self) -> tuple[Piece, ...]:
         """Remove everything, in order of arrival; return what was left of each request."""
-        return tuple(self._leave(place, waiting) for waiting, place in tuple(self._places.items()))
+        return tuple(self._rest(place, waiting) for waiting, place in tuple(self._places.items()))
 
     def _fill(
         self, heap: _Heap, now: float, batch_s: BatchSeconds, expired: list[Piece]
@@ -180,7 +191,7 @@ class RequestQueue:
             due_s = waiting.deadline_s
             if due_s == math.inf or now + batch_s(place.rows, place.ids) < due_s:
                 return place
-            expired.append(self._leave(place, waiting))
+            expired.append(self._rest(place, waiting))
         return None
 
     def _skip_gone(self, heap: _Heap) -> bool:
@@ -223,17 +234,28 @@ class RequestQueue:
         self._turns += 1
         heapq.heappush(self._heaps.setdefault(waiting.group, []), (number, self._turns, place))
 
-    def _leave(self, place: _Place, waiting: Waiting) -> Piece:
-        place.waiting = None
-        del self._places[waiting]
-        self._bytes -= waiting.request.size_bytes
-        self._count(waiting, -1, -place.rows, -place.ids)
+    def _rest(self, place: _Place, waiting: Waiting) -> Piece:
+        """Remove what is left of ``waiting``; return it."""
+        self._leave(place, waiting)
         return Piece(waiting, place.start, place.start + place.rows, place.ids)
 
+    def _leave(self, place: _Place, waiting: Waiting) -> None:
+        place.waiting = None
+        del self._places[waiting]
+        self._bytes -= place.size_bytes
+        self._count(waiting, -1, -place.rows, -place.ids)
+
     def _count(self, waiting: Waiting, requests: int, rows: int, ids: int) -> None:
+        loads, groups = self._loads, self._groups
         rank, group = waiting.request.priority, waiting.group
-        self._loads[rank] = self._loads.get(rank, NOTHING).plus(requests, rows, ids)
-        self._groups[group] = self._groups.get(group, NOTHING).plus(requests, rows, ids)
+        if rank not in loads:
+            loads[rank] = _Sum()
+        if group not in groups:
+            groups[group] = _Sum()
+        for load in (self._all, loads[rank], groups[group]):
+            load.requests += requests
+            load.rows += rows
+            load.ids += ids
 
     def _sweep(self) -> None:
         for heap in self._heaps.values():

@@ -154,6 +154,9 @@ class Scheduler:
             if taken.wake_s is not None:
                 self._wake = self._loop.call_at(taken.wake_s, self._guard, self._dispatch)
                 break
+        self._report_queue()
+
+    def _report_queue(self) -> None:
         self._observer.queued(self.spec.name, self._queue.rows)
 
     def _stop_waking(self) -> None:
@@ -194,7 +197,7 @@ class Scheduler:
             self._replies.give_part(piece, answer)
             if isinstance(answer, ServingError) and not piece.whole:
                 self._queue.remove(piece.waiting)  # nobody waits for the rest of it
-                self._observer.queued(self.spec.name, self._queue.rows)
+                self._report_queue()
         if ran:
             self._learn(ran[0][0], self._clock())
             self._observe(job, ran)
@@ -271,6 +274,7 @@ class Scheduler:
         unbegun = [piece for job in self._runner.forget_unbegun() for piece in job.pieces]
         for piece in (*drained, *unbegun):
             self._not_run(piece, "draining")
+        self._guard(self._report_queue)
 
 
 def _served(spec: ModelSpec, options: SchedulerOptions) -> ModelSpec:

@@ -96,9 +96,6 @@ class Load:
         return Load(self.requests + requests, self.rows + rows, self.ids + ids)
 
 
-NOTHING = Load(0, 0, 0)
-
-
 def no_forecast(rows: int, ids: int) -> float:
     """Forecast nothing: no batch takes any time."""
     del rows, ids

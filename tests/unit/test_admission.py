@@ -93,7 +93,7 @@ def refusal_of(admission: Admission, request: InferRequest, now: float = 0.0) ->
     return refusal.value
 
 
-async def test_a_request_that_the_spec_or_the_backend_rules_out_is_refused() -> None:
+async def test_a_request_that_the_spec_the_backend_or_the_options_rule_out_is_refused() -> None:
     async with desk() as one:
         bad_id = request_of(1)
         bad_id.inputs["id_list_features.values"].fill(1000)
@@ -102,11 +102,6 @@ async def test_a_request_that_the_spec_or_the_backend_rules_out_is_refused() -> 
                 one.admission().check(request)
             assert refusal.value.code is Code.INVALID_REQUEST
         one.admission().check(make_request(64))
-
-
-async def test_the_priority_classes_are_as_many_as_the_options_say() -> None:
-    async with desk() as one:
-        one.admission(priorities=2).check(make_request(1, priority=1))
         with pytest.raises(ServingError, match="priority: must be 0 to 1, got 2"):
             one.admission(priorities=2).check(make_request(1, priority=2))
 
@@ -118,8 +113,8 @@ async def test_an_admitted_request_waits_and_knows_its_arrival_deadline_and_ids(
         assert entry.request is request
         assert (entry.arrived_s, entry.deadline_s, entry.ids) == (7.0, 7.5, 7)
         assert entry.group == ()
+        assert (len(one.queue), one.queue.rows, one.drops) == (1, 3, [])
         assert one.admission().admit(request_of(1), now=7.0).deadline_s == math.inf
-        assert (len(one.queue), one.queue.rows, one.drops) == (2, 4, [])
 
 
 async def test_only_a_request_larger_than_a_batch_knows_the_ids_before_each_row() -> None:
@@ -144,7 +139,7 @@ async def test_a_row_with_more_ids_than_a_batch_holds_is_invalid_naming_row_coun
         admission.admit(request_of(1, 16, 16), 0.0)
 
 
-async def test_requests_with_the_same_optional_inputs_are_of_one_group() -> None:
+async def test_the_optional_inputs_make_the_group_and_the_outputs_asked_for_do_not() -> None:
     optional = [
         TensorSpec(name, np.dtype(np.float32), ("rows",), optional=True) for name in ("a", "b")
     ]
@@ -152,18 +147,13 @@ async def test_requests_with_the_same_optional_inputs_are_of_one_group() -> None
     async with desk() as one:
 
         def group(*names: str) -> tuple[str, ...]:
-            request = request_of(1, 1)
+            request = request_of(1, 1, outputs=("default",))
             inputs = {**{name: np.zeros(2, np.float32) for name in names}, **request.inputs}
             return one.admission(spec).admit(replace(request, inputs=inputs), 0.0).group
 
+        assert group() == one.admission(spec).admit(request_of(1), 0.0).group == ()
         assert group("a", "b") == group("b", "a")
         assert len({group(), group("a"), group("b"), group("a", "b")}) == 4
-
-
-async def test_requests_for_different_outputs_are_of_one_group() -> None:
-    async with desk() as one:
-        requests = [request_of(1, outputs=outputs) for outputs in ((), ("default",))]
-        assert {one.admission().admit(request, 0.0).group for request in requests} == {()}
 
 
 async def test_a_request_that_cannot_be_answered_in_time_is_refused_with_an_estimate() -> None:
@@ -190,6 +180,14 @@ async def test_a_full_queue_refuses_with_the_time_that_what_waits_will_take() ->
         assert refusal.code is Code.OVERLOADED
         assert refusal.retry_after_s == pytest.approx(0.040, rel=1e-3)
         assert one.drops == ["queue_full"]
+
+
+async def test_a_request_that_no_queue_could_hold_is_given_no_time_to_retry() -> None:
+    async with desk(max_queue_bytes=1) as one:
+        one.learn()
+        refusal = refusal_of(one.admission(), full())
+        assert refusal.code is Code.PAYLOAD_TOO_LARGE
+        assert refusal.retry_after_s is None
 
 
 async def test_a_request_is_let_in_while_the_estimate_is_within_its_share_of_the_timeout() -> None:
