@@ -5,8 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from scheduler.backend import Backend, Compute
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
@@ -15,8 +14,7 @@ from scheduler.types import Array, Batch, InferRequest, ModelSpec
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class Outcome(NamedTuple):
     """One request's share of a batch: its outputs (views), or the error to answer with."""
 
     result: Mapping[str, Array] | ServingError
@@ -64,8 +62,7 @@ def check(backend: Backend, request: InferRequest) -> None:
         raise _internal() from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """A batch gathered ahead, how to compute it and what gathering took (seconds)."""
 
     batch: Batch

@@ -16,6 +16,7 @@ other. And nobody starves: what arrives later than its number is behind it.
 import heapq
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -47,7 +48,7 @@ class _Place:
 
 
 class _Sum:
-    """What waits of one kind."""
+    """What waits of one priority and group."""
 
     __slots__ = ("ids", "requests", "rows")
 
@@ -67,9 +68,8 @@ class RequestQueue:
         self._heaps: dict[tuple[str, ...], _Heap] = {}  # by group
         self._turns = 0  # breaks ties: first come, first served
         self._bytes = 0
-        self._all = _Sum()
-        self._loads: dict[int, _Sum] = {}  # by priority
-        self._groups: dict[tuple[str, ...], _Sum] = {}
+        self._rows = 0
+        self._sums: dict[tuple[int, tuple[str, ...]], _Sum] = {}  # by priority and group
 
     def __len__(self) -> int:
         return len(self._places)
@@ -77,7 +77,7 @@ class RequestQueue:
     @property
     def rows(self) -> int:
         """Rows waiting."""
-        return self._all.rows
+        return self._rows
 
     @property
     def full(self) -> bool:
@@ -87,7 +87,8 @@ class RequestQueue:
             return False
         first = min(heads)[2].waiting
         assert first is not None
-        limits, load = self._limits, self._groups[first.group]
+        limits = self._limits
+        load = _added(self._sums[key] for key in self._sums if key[1] == first.group)
         return (
             0 < limits.max_batch_requests <= load.requests
             or load.rows >= limits.max_batch_rows
@@ -96,11 +97,7 @@ class RequestQueue:
 
     def ahead_of(self, priority: int) -> Load:
         """Return what waits in the classes up to ``priority``: what a newcomer finds before it."""
-        requests = rows = ids = 0
-        for rank, load in self._loads.items():
-            if rank <= priority:
-                requests, rows, ids = requests + load.requests, rows + load.rows, ids + load.ids
-        return Load(requests, rows, ids)
+        return _added(self._sums[key] for key in self._sums if key[0] <= priority)
 
     def push(self, waiting: Waiting) -> None:
         """Admit ``waiting`` or refuse it at once.
@@ -116,8 +113,8 @@ class RequestQueue:
                 f"request: {size_bytes} bytes exceed the limit of {limits.max_queue_bytes} bytes"
                 " (max_queue_bytes)",
             )
-        if self._all.rows + rows > limits.max_queue_rows:
-            raise _overloaded("rows", self.rows, rows, limits.max_queue_rows)
+        if self._rows + rows > limits.max_queue_rows:
+            raise _overloaded("rows", self._rows, rows, limits.max_queue_rows)
         if self._bytes + size_bytes > limits.max_queue_bytes:
             raise _overloaded("bytes", self._bytes, size_bytes, limits.max_queue_bytes)
         self._places[waiting] = place
@@ -246,16 +243,14 @@ class RequestQueue:
         self._count(waiting, -1, -place.rows, -place.ids)
 
     def _count(self, waiting: Waiting, requests: int, rows: int, ids: int) -> None:
-        loads, groups = self._loads, self._groups
-        rank, group = waiting.request.priority, waiting.group
-        if rank not in loads:
-            loads[rank] = _Sum()
-        if group not in groups:
-            groups[group] = _Sum()
-        for load in (self._all, loads[rank], groups[group]):
-            load.requests += requests
-            load.rows += rows
-            load.ids += ids
+        key = (waiting.request.priority, waiting.group)
+        total = self._sums.get(key)
+        if total is None:
+            total = self._sums[key] = _Sum()
+        total.requests += requests
+        total.rows += rows
+        total.ids += ids
+        self._rows += rows
 
     def _sweep(self) -> None:
         for heap in self._heaps.values():
@@ -267,6 +262,13 @@ class RequestQueue:
             return None
         due_s = next(iter(self._places)).arrived_s + self._limits.max_delay_s
         return due_s if now < due_s else None
+
+
+def _added(sums: Iterable[_Sum]) -> Load:
+    requests = rows = ids = 0
+    for total in sums:
+        requests, rows, ids = requests + total.requests, rows + total.rows, ids + total.ids
+    return Load(requests, rows, ids)
 
 
 def _overloaded(unit: str, held: int, asked: int, limit: int) -> ServingError:

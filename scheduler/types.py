@@ -6,7 +6,7 @@ What holds arrays is equal only to itself: numpy has no single truth for two arr
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -101,8 +101,7 @@ class Batch:
             start += request.rows
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Say where one request's time went (seconds) and how many rows shared its forward.
 
     A request split over batches has the wait for its first, the sums of all, the largest batch.

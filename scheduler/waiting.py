@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,12 @@ from scheduler.types import InferRequest
 BatchSeconds: TypeAlias = Callable[[int, int], float]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Waiting:
     """One admitted request; equal only to itself. Times are on the queue's clock (seconds).
+
+    Nobody changes it; it is not frozen because that triples what making one costs. The nouns below
+    are tuples for the same reason: they are made for every request.
 
     ``ids_before`` (rows + 1,) counts the ids before each row: given if the request is larger than
     a batch, which is then split. ``group`` is what requests must have in common to share a batch.
@@ -32,8 +35,7 @@ class Waiting:
     expected_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Piece(NamedTuple):
     """Rows ``start`` to ``stop`` of one request: all of it, or what fits one batch."""
 
     waiting: Waiting
@@ -69,8 +71,7 @@ class Limits:
     ageing_s: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What one look at the queue yields.
 
     ``batch`` is to be run now, ``expired`` (what is left of each) to be told so: their deadline
@@ -83,8 +84,7 @@ class Taken:
     wake_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """An amount of waiting work."""
 
     requests: int
