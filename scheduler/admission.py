@@ -101,7 +101,7 @@ class Admission:
         if not runner.forecast.known(now) or (runner.free and not len(self._queue)):
             return 0.0  # what nothing stands in the way of is tried
         load = self._queue.ahead_of(request.priority).plus(1, request.rows, ids)
-        expected_s = runner.forecast.all_s(load, runner.under_way_s(now))
+        expected_s = runner.forecast.all_s(load, runner.under_way_s(now), request.priority)
         if expected_s > TIMEOUT_SHARE * timeout_s:
             self._dropped("predicted_late")
             raise ServingError(
@@ -113,5 +113,6 @@ class Admission:
         return expected_s
 
     def _backlog_s(self, now: float) -> float:
-        everything = self._queue.ahead_of(self._options.priorities)
-        return self._runner.forecast.all_s(everything, self._runner.under_way_s(now))
+        last = self._options.priorities - 1
+        load, under_way_s = self._queue.ahead_of(last), self._runner.under_way_s(now)
+        return self._runner.forecast.all_s(load, under_way_s, last)

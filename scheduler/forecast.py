@@ -26,7 +26,7 @@ RIDGE = 1e-4
 OVERHEAD = 0.1
 MAX_STRETCH = 4.0
 FAR_OFF = 3.0  # times the usual error
-FIT_EVERY = 8  # batches, after as many at first: a fit takes 60 us
+FIT_EVERY = 16  # batches, after as many at first: a fit takes 60 us
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class Forecast:
         self._batches = 0
         self._usual_error = 0.0  # as a share of the forecast
         self._was_far_off = False
-        self._stretch = 1.0  # what waits turn out to be, by what was forecast
+        self._stretch: dict[int, float] = {}  # by priority: what waits are, by what was forecast
         self._latest_s = -math.inf
         self._stale_s = STALE_S
 
@@ -75,10 +75,11 @@ class Forecast:
         overhead_s, row_s, id_s = self._weights
         return overhead_s + rows * row_s + ids * id_s
 
-    def all_s(self, load: Load, under_way_s: float = 0.0) -> float:
+    def all_s(self, load: Load, under_way_s: float = 0.0, priority: int = 0) -> float:
         """Return the seconds until ``load`` has been computed and answered, all lanes working.
 
-        ``under_way_s`` is what the batches that run already still take together.
+        ``under_way_s`` is what the batches that run already still take together, ``priority`` the
+        class of whoever waits for it.
         """
         limits = self._limits
         batches = max(load.rows / limits.max_batch_rows, load.ids / limits.max_batch_ids)
@@ -86,18 +87,19 @@ class Forecast:
             batches = max(batches, load.requests / limits.max_batch_requests)
         more_overhead_s = max(0, math.ceil(batches) - 1) * self._weights[0]
         work_s = under_way_s + self.batch_s(load.rows, load.ids) + more_overhead_s
-        return self._stretch * work_s / self._lanes
+        return self._stretch.get(priority, 1.0) * work_s / self._lanes
 
-    def came_true(self, forecast_s: float, seconds: float) -> None:
+    def came_true(self, forecast_s: float, seconds: float, priority: int = 0) -> None:
         """Learn that what ``all_s`` forecast took ``seconds``.
 
-        Batches that deadlines keep small, hand-offs and a busy event loop stretch every wait; left
-        out of the forecast they would let in what cannot be answered in time.
+        Batches that deadlines keep small, higher classes that arrive later, hand-offs and a busy
+        event loop stretch every wait; left out of the forecast they would let in what cannot be
+        answered in time.
         """
         if forecast_s > 0:
-            stretch = self._stretch * seconds / forecast_s
-            self._stretch += 0.1 * (stretch - self._stretch)
-            self._stretch = max(1.0, min(self._stretch, MAX_STRETCH))
+            stretch = self._stretch.get(priority, 1.0)
+            stretch += 0.1 * (stretch * seconds / forecast_s - stretch)
+            self._stretch[priority] = max(1.0, min(stretch, MAX_STRETCH))
 
     def _fit(self) -> None:
         table = np.array(self._recent)

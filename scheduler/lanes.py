@@ -30,13 +30,13 @@ class Job:
     """One batch on its way through a lane. The loop reads it once it is done.
 
     ``outcomes`` has one entry per piece, None for a piece that nobody wanted any more when the
-    lane began. ``started_s`` is on the scheduler's clock, infinite until a lane has begun.
+    lane began; ``rows`` and ``ids`` are then those of the others. ``started_s`` is on the
+    scheduler's clock, infinite until a lane has begun.
     """
 
     def __init__(self, pieces: tuple[Piece, ...]) -> None:
         self.pieces = pieces
-        self.rows = sum(piece.rows for piece in pieces)
-        self.ids = sum(piece.ids for piece in pieces)
+        self._count(pieces)
         self.lane = 0
         self.started_s = math.inf
         self._step_s = math.inf  # when the step that it is in began
@@ -46,6 +46,10 @@ class Job:
         self.runs = 0
         self.lost = ""
         self._prepared: Prepared | None = None
+
+    def _count(self, pieces: tuple[Piece, ...]) -> None:
+        self.rows = sum([piece.rows for piece in pieces])
+        self.ids = sum([piece.ids for piece in pieces])
 
     def elapsed_s(self, now: float) -> float:
         """Return how long a lane has been at it; 0 if none has begun."""
@@ -66,6 +70,8 @@ class Job:
         self.lane = lane
         self.started_s = self._step_s = clock()
         chosen = tuple(filter(wanted, self.pieces))
+        if len(chosen) < len(self.pieces):
+            self._count(chosen)
         if len(chosen) == len(self.pieces) and self._prepared is not None:
             self._conclude(chosen, execute(backend, self._prepared.batch, self._prepared))
         elif chosen:

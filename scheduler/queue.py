@@ -134,12 +134,18 @@ class RequestQueue:
         return place.start == 0
 
     def take(
-        self, now: float, *, at_once: bool = False, batch_s: BatchSeconds = no_forecast
+        self,
+        now: float,
+        *,
+        at_once: bool = False,
+        lanes: int = 1,
+        batch_s: BatchSeconds = no_forecast,
     ) -> Taken:
         """Remove and return the next batch, and those met on the way that come too late.
 
-        ``at_once`` overrides ``max_delay_s``. ``batch_s`` forecasts a batch: it grows no further
-        than the deadlines in it allow.
+        ``at_once`` overrides ``max_delay_s``. Several free ``lanes`` share what waits: the batch
+        takes no more than its part of it. ``batch_s`` forecasts a batch: it grows no further than
+        the deadlines in it allow.
         """
         wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
@@ -150,7 +156,8 @@ class RequestQueue:
             for heap in tuple(self._heaps.values())
             if self._head(heap, now, batch_s, expired)
         ]
-        batch = self._fill(min(heads)[1], now, batch_s, expired) if heads else []
+        share_rows = math.ceil(self._rows / lanes)
+        batch = self._fill(min(heads)[1], now, share_rows, batch_s, expired) if heads else []
         return Taken(tuple(batch), tuple(expired))
 
     def drain(self) -> tuple[Piece, ...]:
@@ -158,15 +165,21 @@ class RequestQueue:
         return tuple(self._rest(place, waiting) for waiting, place in tuple(self._places.items()))
 
     def _fill(
-        self, heap: _Heap, now: float, batch_s: BatchSeconds, expired: list[Piece]
+        self,
+        heap: _Heap,
+        now: float,
+        share_rows: int,
+        batch_s: BatchSeconds,
+        expired: list[Piece],
     ) -> list[Piece]:
         batch: list[Piece] = []
         rows = ids = 0
         due_s = math.inf
         most = self._limits.max_batch_requests or math.inf
-        while len(batch) < most and (place := self._head(heap, now, batch_s, expired)):
-            piece = self._cut(place, rows, ids)
-            if piece is None:
+        while len(batch) < most and rows < share_rows:
+            place = self._head(heap, now, batch_s, expired)
+            piece = self._cut(place, rows, ids) if place else None
+            if place is None or piece is None:
                 break
             rows, ids = rows + piece.rows, ids + piece.ids
             due_s = min(due_s, piece.waiting.deadline_s)

@@ -12,6 +12,19 @@ from scheduler.types import InferResponse, Timing
 from scheduler.waiting import Piece, Waiting
 
 
+class _Owed:
+    """One answer still to be given: who awaits it, until when, and the parts that are here."""
+
+    __slots__ = ("future", "parts", "timer")
+
+    def __init__(
+        self, future: asyncio.Future[InferResponse], timer: asyncio.TimerHandle | None
+    ) -> None:
+        self.future = future
+        self.timer = timer
+        self.parts: list[tuple[Piece, InferResponse]] = []
+
+
 class Replies:
     """Map each admitted request to the future its task awaits, and to its deadline's timer.
 
@@ -22,22 +35,19 @@ class Replies:
     def __init__(self, expire: Callable[[Waiting], None]) -> None:
         self._expire = expire
         self._loop = asyncio.get_running_loop()
-        self._futures: dict[Waiting, asyncio.Future[InferResponse]] = {}
-        self._timers: dict[Waiting, asyncio.TimerHandle] = {}
-        self._parts: dict[Waiting, list[tuple[Piece, InferResponse]]] = {}
-        self._none_owed = asyncio.Event()
-        self._none_owed.set()
+        self._owed: dict[Waiting, _Owed] = {}
+        self._none_owed: asyncio.Event | None = None  # made by who waits for it
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._owed)
 
     def open(self, waiting: Waiting) -> asyncio.Future[InferResponse]:
         """Owe ``waiting`` an answer; return the future that will hold it."""
         future: asyncio.Future[InferResponse] = self._loop.create_future()
-        self._futures[waiting] = future
+        timer = None
         if waiting.deadline_s < math.inf:
-            self._timers[waiting] = self._loop.call_at(waiting.deadline_s, self._expire, waiting)
-        self._none_owed.clear()
+            timer = self._loop.call_at(waiting.deadline_s, self._expire, waiting)
+        self._owed[waiting] = _Owed(future, timer)
         return future
 
     def give(self, waiting: Waiting, answer: InferResponse | ServingError) -> None:
@@ -55,21 +65,21 @@ class Replies:
         waiting = piece.waiting
         if piece.whole or isinstance(answer, ServingError):
             self.give(waiting, answer)
-        elif waiting in self._futures:
-            parts = self._parts.setdefault(waiting, [])
+        elif waiting in self._owed:
+            parts = self._owed[waiting].parts
             parts.append((piece, answer))
             if sum(part.rows for part, _ in parts) == waiting.request.rows:
                 self.give(waiting, _joined(parts))
 
     def give_all(self, code: Code, detail: str) -> None:
         """Give everybody the same error."""
-        for waiting in tuple(self._futures):
+        for waiting in tuple(self._owed):
             self.give(waiting, ServingError(code, detail))
 
     def owed(self, waiting: Waiting) -> bool:
         """Return whether ``waiting`` still wants its answer: its task may be cancelled already."""
-        future = self._futures.get(waiting)
-        return future is not None and not future.done()
+        owed = self._owed.get(waiting)
+        return owed is not None and not owed.future.done()
 
     def abandon(self, waiting: Waiting) -> None:
         """Owe ``waiting`` nothing: its task was cancelled."""
@@ -79,8 +89,9 @@ class Replies:
 
     async def all_given(self, timeout_s: float) -> bool:
         """Wait until nothing is owed; return False if that takes longer than ``timeout_s``."""
-        if not self._futures:  # wait_for(..., 0) would not even look
+        if not self._owed:  # wait_for(..., 0) would not even look
             return True
+        self._none_owed = asyncio.Event()
         try:
             await asyncio.wait_for(self._none_owed.wait(), timeout_s)
         except TimeoutError:
@@ -88,14 +99,14 @@ class Replies:
         return True
 
     def _close(self, waiting: Waiting) -> asyncio.Future[InferResponse] | None:
-        self._parts.pop(waiting, None)
-        timer = self._timers.pop(waiting, None)
-        if timer is not None:
-            timer.cancel()
-        future = self._futures.pop(waiting, None)
-        if not self._futures:
+        owed = self._owed.pop(waiting, None)
+        if self._none_owed is not None and not self._owed:
             self._none_owed.set()
-        return future
+        if owed is None:
+            return None
+        if owed.timer is not None:
+            owed.timer.cancel()
+        return owed.future
 
 
 def _joined(parts: list[tuple[Piece, InferResponse]]) -> InferResponse:

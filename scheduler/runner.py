@@ -44,9 +44,9 @@ class Runner:
         return len(self._running)
 
     @property
-    def free(self) -> bool:
-        """Whether a lane has nothing to do."""
-        return len(self._running) < self._backend.lanes
+    def free(self) -> int:
+        """How many lanes have nothing to do."""
+        return max(0, self._backend.lanes - len(self._running))
 
     @property
     def can_gather_ahead(self) -> bool:
@@ -56,6 +56,15 @@ class Runner:
     def under_way_s(self, now: float) -> float:
         """Return the seconds that the running jobs still take, all together, as forecast."""
         return sum(
+            max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
+            for job in self._running
+        )
+
+    def free_in_s(self, now: float) -> float:
+        """Return the seconds until a lane is free, as forecast."""
+        if self.free:
+            return 0.0
+        return min(
             max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
             for job in self._running
         )

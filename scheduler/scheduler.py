@@ -74,7 +74,7 @@ class Scheduler:
             return answer_to_nothing(self.spec, request)
         waiting = self._admission.admit(request, self._clock())
         answer = self._replies.open(waiting)
-        self._guard(lambda: self._arrived(waiting))
+        self._guard(self._arrived)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -112,30 +112,26 @@ class Scheduler:
         if self._closing:
             raise ServingError(Code.UNAVAILABLE, "the server is shutting down", retry_after_s=1.0)
 
-    def _arrived(self, waiting: Waiting) -> None:
-        if self._look_pending:
-            return
-        if self._may_run_inline(waiting):
-            # At the end of this turn of the loop: if more has come by then, a lane takes it all.
+    def _arrived(self) -> None:
+        if self._options.mode != "batch" or not self._lane_has_room():
+            self._dispatch()
+        elif not self._look_pending:
+            # At the end of this turn of the loop: what else arrives in it shares the batch.
             self._look_pending = True
             self._loop.call_soon(self._guard, self._look)
-        else:
-            self._dispatch()
 
     def _look(self) -> None:
         self._look_pending = False
-        self._dispatch(inline=len(self._queue) == 1 and not len(self._runner))
+        self._dispatch(inline=self._may_run_inline())
 
-    def _may_run_inline(self, waiting: Waiting) -> bool:
-        """Return whether ``waiting`` seems to be alone, and too short to be worth a hand-off."""
+    def _may_run_inline(self) -> bool:
+        """Return whether one request is alone, it seems, and too short to be worth a hand-off."""
+        if len(self._queue) != 1 or len(self._runner) or self._crowd >= CROWD:
+            return False
+        now, load = self._clock(), self._queue.ahead_of(self._options.priorities)
         return (
-            len(self._queue) == 1
-            and not len(self._runner)
-            and self._crowd < CROWD
-            and self._options.mode == "batch"
-            and self._forecast.known(waiting.arrived_s)
-            and self._forecast.batch_s(waiting.request.rows, waiting.ids)
-            < self._options.inline_below_s
+            self._forecast.known(now)
+            and self._forecast.batch_s(load.rows, load.ids) < self._options.inline_below_s
         )
 
     def _dispatch(self, *, inline: bool = False) -> None:
@@ -145,10 +141,12 @@ class Scheduler:
         run = self._run_inline if inline else self._runner.start
         while len(self._queue) and self._lane_has_room():
             now = self._clock()
+            begins_s = now + self._runner.free_in_s(now)  # later than now if gathered ahead
             batch_s = self._forecast.at(now)
-            taken = self._queue.take(now, at_once=self._closing, batch_s=batch_s)
+            lanes = 1 if inline else max(1, self._runner.free)
+            taken = self._queue.take(begins_s, at_once=self._closing, lanes=lanes, batch_s=batch_s)
             for piece in taken.expired:
-                self._miss(piece, now)
+                self._miss(piece)
             if taken.batch:
                 run(Job(taken.batch))
             if taken.wake_s is not None:
@@ -166,7 +164,7 @@ class Scheduler:
 
     def _lane_has_room(self) -> bool:
         # Nothing that arrives later could still join a full batch: it may be gathered already.
-        return self._runner.free or (self._runner.can_gather_ahead and self._queue.full)
+        return self._runner.free > 0 or (self._runner.can_gather_ahead and self._queue.full)
 
     def _wanted(self, piece: Piece) -> bool:
         return self._replies.owed(piece.waiting)
@@ -199,15 +197,15 @@ class Scheduler:
                 self._queue.remove(piece.waiting)  # nobody waits for the rest of it
                 self._report_queue()
         if ran:
-            self._learn(ran[0][0], self._clock())
+            self._learn(ran[0][0].waiting)
             self._observe(job, ran)
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)
         record = Computed(
             self.spec.name,
-            rows=sum(piece.rows for piece, _ in ran),
-            ids=sum(piece.ids for piece, _ in ran),
+            rows=job.rows,
+            ids=job.ids,
             lane=job.lane,
             gather_s=job.gather_s,
             compute_s=job.compute_s,
@@ -215,15 +213,17 @@ class Scheduler:
         )
         self._observer.computed(record)
 
-    def _learn(self, piece: Piece, now: float) -> None:
-        """Compare how long the request was expected to take with what it took so far."""
-        if piece.whole:
-            self._forecast.came_true(piece.waiting.expected_s, now - piece.waiting.arrived_s)
+    def _learn(self, waiting: Waiting) -> None:
+        """Compare how long the request was expected to take with what it took, or has so far."""
+        if waiting.ids_before is None:  # else only a part of it is over
+            took_s = self._clock() - waiting.arrived_s
+            self._forecast.came_true(waiting.expected_s, took_s, waiting.request.priority)
 
     def _expire(self, waiting: Waiting) -> None:
         never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
         self._replies.give(waiting, _too_late(waiting))
         if never_ran:
+            self._learn(waiting)
             self._dropped("deadline")
         self._guard(self._dispatch)
 
@@ -233,9 +233,9 @@ class Scheduler:
             self._dropped("cancelled")
         self._guard(self._dispatch)
 
-    def _miss(self, piece: Piece, now: float) -> None:
+    def _miss(self, piece: Piece) -> None:
         """Answer a request that the queue gave up: its deadline has passed, or is too near."""
-        self._learn(piece, now)
+        self._learn(piece.waiting)
         self._replies.give(piece.waiting, _too_late(piece.waiting))
         self._not_run(piece, "deadline")
 

@@ -79,19 +79,19 @@ class InferRequest:
     @property
     def size_bytes(self) -> int:
         """Bytes of all input arrays: what the request holds in the queue."""
-        return sum(array.nbytes for array in self.inputs.values())
+        return sum([array.nbytes for array in self.inputs.values()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Requests that share one forward, in order."""
+    """Requests that share one forward, in order; ``rows`` is those of all together."""
 
     requests: tuple[InferRequest, ...]
+    rows: int = field(init=False)
 
-    @property
-    def rows(self) -> int:
-        """Rows of all requests together."""
-        return sum(request.rows for request in self.requests)
+    def __post_init__(self) -> None:
+        """Count the rows once."""
+        object.__setattr__(self, "rows", sum([request.rows for request in self.requests]))
 
     def slices(self) -> Iterator[slice]:
         """Yield each request's rows within the batch."""

@@ -16,6 +16,7 @@ from scheduler.waiting import BatchSeconds, Limits, Waiting, no_forecast
 from tests.property.queue_model import GROUPS, PRIORITIES, Look, ModelQueue, cuts
 
 SMALL = st.lists(st.integers(0, 3), min_size=1, max_size=3)
+LARGE = st.lists(st.integers(0, 3), min_size=6, max_size=20)
 
 
 def slow(rows: int, ids: int) -> float:
@@ -37,7 +38,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         after_s=st.sampled_from([0.0, 0.0, 0.125, 0.25, 1.0]),
-        row_ids=SMALL | SMALL | st.lists(st.integers(0, 3), min_size=1, max_size=20),
+        row_ids=SMALL | SMALL | LARGE,
         size_bytes=st.sampled_from([0] * 6 + [10, 60, 120, 121]),
         timeout_s=st.sampled_from([0.5, 1.0, 1.5, 4.0, math.inf]),
         priority=st.just(0) | st.sampled_from(PRIORITIES),
@@ -71,7 +72,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert raised.value.code is code
 
     @rule(
-        after_s=st.sampled_from([0.0, 0.0, 0.25, 4.0]),
+        after_s=st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0, 4.0]),
         at_once=st.booleans(),
         batch_s=st.sampled_from([no_forecast, slow]),
     )

@@ -52,7 +52,6 @@ class Desk:
         await self.gate.began()
 
     def line_up(self, batches: int, priority: int = 0) -> None:
-        """Let so many full batches wait."""
         for _ in range(batches):
             self.queue.push(waiting(8, priority=priority))
 

@@ -62,13 +62,13 @@ def test_poisson_arrivals_are_seeded_as_many_as_asked_for_and_independent() -> N
 
 
 def test_what_was_accepted_and_not_answered_counts_as_never_answered() -> None:
-    tally = open_loop.Tally(offered=6, seconds=2.0, timeout_s=0.05, lags_s=[0.0] * 6)
+    tally = open_loop.Tally(6, seconds=2.0, timeout_s=0.05, elapsed_s=2.5, lags_s=[0.0] * 6)
     tally.answered_s += [0.01, 0.02, 0.06]
     tally.refused_s.append(0.001)
     tally.expired_s += [0.05, 0.05]
     figures = tally.figures()
     assert figures["offered"] == 3
-    assert figures["goodput"] == 1  # the third answer came too late
+    assert figures["goodput"] == 0.8  # of three answers one came too late; until the last one
     assert (figures["refused"], figures["expired"]) == (0.5, 1)
     assert figures["accepted_p50_ms"] == 60
     assert figures["accepted_p99_ms"] == math.inf
@@ -255,12 +255,14 @@ def test_the_promise_is_judged_at_the_highest_load_with_prediction(
     assert overload.verdict(lines, timeout_ms=50) is kept
 
 
-def test_pictures_are_well_formed_and_leave_out_what_is_not_finite() -> None:
+def test_pictures_are_well_formed_and_draw_what_is_infinite_along_the_top() -> None:
     lines = [_line(1.0, "on", 1.0, 20.0), _line(3.0, "on", 0.9, math.inf), _line(1, "off", 1, 9)]
-    document = overload_plot.plot(lines, capacity=100.0, timeout_ms=50.0)
+    document = overload_plot.plot(lines, capacity=100.0, timeout_ms=50.0, note="a note")
     root = ElementTree.fromstring(document)
     circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
-    assert len(circles) == 3 * 5 - 1  # 3 lines, 5 figures, one of them infinite
+    assert len(circles) == 3 * 5  # 3 lines, 5 figures
+    assert [circle.get("cy") for circle in circles].count(f"{svg.TOP:.1f}") == 1  # the infinite one
+    assert "(a note)" in document
     assert "nan" not in document
     assert "inf" not in document
 

@@ -215,6 +215,8 @@ async def test_a_cancel_that_crosses_the_answer_wins_and_leaves_nothing_behind()
         answering = asyncio.ensure_future(other)
         await asyncio.sleep(0)  # the deadline is answered with an error in this turn
         task.cancel()
+        await settle()
+        await pass_time(1.0)
         await answering
         assert task.cancelled()
 

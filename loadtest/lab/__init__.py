@@ -1,0 +1,1 @@
+"""Measure the scheduler in one process, without transports: its cost, limits and steadiness."""
