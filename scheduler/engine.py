@@ -196,32 +196,47 @@ class Engine:
     def _serve(
         self, backend: Backend, options: SchedulerOptions | None, remake: Remake | None
     ) -> None:
-        chosen = options or self._options
+        scheduler = self._started_scheduler(backend, options or self._options, remake)
+        self._models.setdefault(scheduler.spec.name, {})[scheduler.spec.version] = scheduler
+        self._changed()
 
+    def _started_scheduler(
+        self, backend: Backend, options: SchedulerOptions, remake: Remake | None
+    ) -> Scheduler:
         def changed() -> None:
-            if chosen.on_failure == "reload" and remake is not None and not self._draining:
-                reload = asyncio.create_task(self._reload(scheduler, chosen, remake))
+            if options.on_failure == "reload" and remake is not None and not self._draining:
+                reload = asyncio.create_task(self._reload(scheduler, options, remake))
                 self._reloads[scheduler] = reload
             self._changed()
 
-        scheduler = Scheduler(backend, chosen, self.observer, changed, self._clock)
-        self._models.setdefault(backend.spec.name, {})[backend.spec.version] = scheduler
-        self._changed()
+        scheduler = Scheduler(backend, options, self.observer, changed, self._clock)
+        return scheduler
 
     async def _reload(self, failed: Scheduler, options: SchedulerOptions, remake: Remake) -> None:
         """Put a fresh backend in the place of a failed one, or leave it failed."""
-        name, version = failed.spec.name, failed.spec.version
         try:
             await failed.close(grace_s=0.0)
             backend = await load_again(remake)
-            if backend is not None and self._models.get(name, {}).get(version) is failed:
-                self._models[name].pop(version)  # the files may hold another version by now
-                self._serve(backend, options, remake)
+            if backend is not None and self._can_replace(failed, backend.spec):
+                self._replace(failed, self._started_scheduler(backend, options, remake))
             elif backend is not None:
-                await _discard(backend)  # unloaded or replaced meanwhile
+                await _discard(backend)
         finally:
             del self._reloads[failed]
             self._changed()
+
+    def _can_replace(self, failed: Scheduler, spec: ModelSpec) -> bool:
+        """Return whether ``failed`` still serves, under that name, and no other that version."""
+        versions = self._models.get(spec.name, {})
+        return failed in versions.values() and versions.get(spec.version, failed) is failed
+
+    def _replace(self, failed: Scheduler, fresh: Scheduler) -> None:
+        # In its place: the version that serves by default, the last, stays what it is.
+        versions = self._models[fresh.spec.name].values()
+        replaced = [fresh if scheduler is failed else scheduler for scheduler in versions]
+        self._models[fresh.spec.name] = {
+            scheduler.spec.version: scheduler for scheduler in replaced
+        }
 
     async def _close(self, schedulers: Iterable[Scheduler], grace_s: float) -> None:
         closing = []

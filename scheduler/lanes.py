@@ -79,6 +79,7 @@ class Job:
         else:
             self.outcomes = (None,) * len(self.pieces)
         self._prepared = None
+        self._step_s = math.inf
 
     def _conclude(self, chosen: tuple[Piece, ...], execution: Execution) -> None:
         if len(chosen) == len(self.pieces):

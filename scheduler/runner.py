@@ -61,8 +61,8 @@ class Runner:
         )
 
     def free_in_s(self, now: float) -> float:
-        """Return the seconds until a lane is free, as forecast."""
-        if self.free:
+        """Return the seconds until a lane is free, as forecast; 0 while nothing is known."""
+        if self.free or not self.forecast.known(now):
             return 0.0
         return min(
             max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
