@@ -112,7 +112,10 @@ class Admission:
             )
         return expected_s
 
-    def _backlog_s(self, now: float) -> float:
-        last = self._options.priorities - 1
-        load, under_way_s = self._queue.ahead_of(last), self._runner.under_way_s(now)
-        return self._runner.forecast.all_s(load, under_way_s, last)
+    def _backlog_s(self, now: float) -> float | None:
+        """Return the seconds until all that waits is computed, if they can be known."""
+        forecast, classes = self._runner.forecast, self._options.priorities
+        if not forecast.known(now):
+            return None
+        everything, under_way_s = self._queue.ahead_of(classes), self._runner.under_way_s(now)
+        return forecast.all_s(everything, under_way_s, priority=classes - 1)

@@ -86,8 +86,10 @@ class Forecast:
         if limits.max_batch_requests:
             batches = max(batches, load.requests / limits.max_batch_requests)
         more_overhead_s = max(0, math.ceil(batches) - 1) * self._weights[0]
-        work_s = under_way_s + self.batch_s(load.rows, load.ids) + more_overhead_s
-        return self._stretch.get(priority, 1.0) * work_s / self._lanes
+        work_s = self.batch_s(load.rows, load.ids) + more_overhead_s
+        # No matter how many lanes there are, one batch takes its time.
+        waits = max(work_s / self._lanes, work_s / max(1, math.ceil(batches)))
+        return self._stretch.get(priority, 1.0) * (under_way_s / self._lanes + waits)
 
     def came_true(self, forecast_s: float, seconds: float, priority: int = 0) -> None:
         """Learn that what ``all_s`` forecast took ``seconds``.

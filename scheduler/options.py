@@ -34,7 +34,7 @@ class SchedulerOptions:
     )
     max_request_rows: int = field(
         default=16_384,
-        metadata={"help": "rows of one request; more than fit a batch are split over several"},
+        metadata={"help": "rows of one request, if above max_batch_rows: it is split over batches"},
     )
     max_delay_s: float = field(
         default=0.0,
@@ -46,8 +46,8 @@ class SchedulerOptions:
     ageing_s: float = field(
         default=0.5,
         metadata={
-            "help": "seconds; a request this much older outranks any later deadline, and"
-            " three times as much any higher class"
+            "help": "seconds by which a request without a deadline must be older to go before a"
+            " newcomer of its class; three times that to go before one of the next higher class"
         },
     )
     refuse_late: bool = field(

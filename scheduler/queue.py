@@ -1,16 +1,15 @@
 """The waiting requests of one model: bounded, ordered, cut into batches; sans-IO.
 
-Every method takes the time it needs as ``now`` (seconds on any one clock) and returns what
-happened; nothing here waits, reads a clock or answers anybody. Push, remove and take cost
-O(log n) for each request that they touch.
+Every method is given ``now`` (seconds on any one clock) and returns what happened; nothing here
+waits, reads a clock or answers anybody. Each costs O(log n) for each request that it touches.
 
 Order: one number a request, fixed when it arrives, the lowest first::
 
     min(deadline, arrival + ageing) + priority * 2 * ageing
 
-Within a class that is the earliest deadline first, and first come first served among requests
-without one. A higher class goes first among requests that arrived within ``ageing_s`` of each
-other. And nobody starves: what arrives later than its number is behind it.
+Within a class that is the earliest deadline first, of those less than ``ageing_s`` away, and first
+come first served among the rest. A higher class goes first among requests that arrived within
+``ageing_s`` of each other. And nobody starves: what arrives later than its number is behind it.
 """
 
 import heapq
@@ -48,7 +47,7 @@ class _Place:
 
 
 class _Sum:
-    """What waits of one priority and group."""
+    """What waits of one kind."""
 
     __slots__ = ("ids", "requests", "rows")
 
@@ -69,7 +68,8 @@ class RequestQueue:
         self._turns = 0  # breaks ties: first come, first served
         self._bytes = 0
         self._rows = 0
-        self._sums: dict[tuple[int, tuple[str, ...]], _Sum] = {}  # by priority and group
+        # By priority, by whether there is a deadline, by group.
+        self._sums: dict[tuple[int, bool, tuple[str, ...]], _Sum] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -88,7 +88,7 @@ class RequestQueue:
         first = min(heads)[2].waiting
         assert first is not None
         limits = self._limits
-        load = _added(self._sums[key] for key in self._sums if key[1] == first.group)
+        load = _added(self._sums[key] for key in self._sums if key[2] == first.group)
         return (
             0 < limits.max_batch_requests <= load.requests
             or load.rows >= limits.max_batch_rows
@@ -96,8 +96,11 @@ class RequestQueue:
         )
 
     def ahead_of(self, priority: int) -> Load:
-        """Return what waits in the classes up to ``priority``: what a newcomer finds before it."""
-        return _added(self._sums[key] for key in self._sums if key[0] <= priority)
+        """Return what a newcomer of class ``priority`` with a deadline finds before it, roughly.
+
+        That is all of the higher classes, and what has a deadline too in its own.
+        """
+        return _added(self._sums[key] for key in self._sums if key[:2] <= (priority, False))
 
     def push(self, waiting: Waiting) -> None:
         """Admit ``waiting`` or refuse it at once.
@@ -143,9 +146,8 @@ class RequestQueue:
     ) -> Taken:
         """Remove and return the next batch, and those met on the way that come too late.
 
-        ``at_once`` overrides ``max_delay_s``. Several free ``lanes`` share what waits: the batch
-        takes no more than its part of it. ``batch_s`` forecasts a batch: it grows no further than
-        the deadlines in it allow.
+        ``at_once`` overrides ``max_delay_s``. Several free ``lanes`` share what waits. ``batch_s``
+        forecasts a batch: it grows no further than the deadlines in it allow.
         """
         wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
@@ -220,7 +222,8 @@ class RequestQueue:
         before = waiting.ids_before
         if before is None:
             return None
-        last = int(np.searchsorted(before, before[start] + room_ids, side="right")) - 1
+        end_ids = before[start] + min(room_ids, place.ids)  # the limit may be beyond int64
+        last = int(np.searchsorted(before, end_ids, side="right")) - 1
         stop = min(start + room_rows, last)
         if stop <= start:
             return None
@@ -256,7 +259,7 @@ class RequestQueue:
         self._count(waiting, -1, -place.rows, -place.ids)
 
     def _count(self, waiting: Waiting, requests: int, rows: int, ids: int) -> None:
-        key = (waiting.request.priority, waiting.group)
+        key = (waiting.request.priority, waiting.deadline_s == math.inf, waiting.group)
         total = self._sums.get(key)
         if total is None:
             total = self._sums[key] = _Sum()
@@ -273,8 +276,13 @@ class RequestQueue:
     def _held_until_s(self, now: float) -> float | None:
         if self._limits.max_delay_s == 0 or self.full or not self._places:
             return None
-        due_s = next(iter(self._places)).arrived_s + self._limits.max_delay_s
+        firsts = [heap[0][2].waiting for heap in self._heaps.values() if self._skip_gone(heap)]
+        due_s = min(self._due_s(first) for first in (next(iter(self._places)), *firsts) if first)
         return due_s if now < due_s else None
+
+    def _due_s(self, waiting: Waiting) -> float:
+        timeout_s = waiting.deadline_s - waiting.arrived_s
+        return waiting.arrived_s + min(self._limits.max_delay_s, timeout_s / 2)
 
 
 def _added(sums: Iterable[_Sum]) -> Load:

@@ -14,6 +14,11 @@ def id_inputs(spec: ModelSpec) -> tuple[TensorSpec, ...]:
     return tuple(tensor for tensor in spec.inputs if tensor.lengths and tensor.dtype.kind in "iu")
 
 
+def can_cut(spec: ModelSpec) -> bool:
+    """Return whether a request can be cut by rows: every ragged input says what cuts it."""
+    return all(tensor.lengths or "*" not in tensor.shape for tensor in spec.inputs)
+
+
 def count_ids(id_tensors: tuple[TensorSpec, ...], inputs: Mapping[str, Array]) -> int:
     """Return the ids in ``inputs``: what their embedding lookup costs."""
     return sum(inputs[tensor.name].size for tensor in id_tensors if tensor.name in inputs)

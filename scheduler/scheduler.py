@@ -20,6 +20,7 @@ from scheduler.observer import Computed, DropReason, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.queue import RequestQueue
 from scheduler.replies import Replies
+from scheduler.rows import can_cut
 from scheduler.runner import Runner
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
@@ -279,8 +280,10 @@ class Scheduler:
 
 def _served(spec: ModelSpec, options: SchedulerOptions) -> ModelSpec:
     """Return ``spec`` as it is served: with the rows that one request may have, and ``options``."""
-    limits = options.limits(spec)
-    rows = min(max(options.max_request_rows, spec.max_batch_rows), limits.max_queue_rows)
+    rows = spec.max_batch_rows
+    if can_cut(spec):
+        most_rows = options.limits(spec).max_queue_rows
+        rows = min(max(options.max_request_rows, rows), most_rows)
     effective = {f"scheduler.{name}": str(value) for name, value in asdict(options).items()}
     return replace(spec, max_request_rows=rows, properties={**spec.properties, **effective})
 

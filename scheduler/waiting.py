@@ -59,7 +59,7 @@ class Limits:
     """Bound the queue and its batches.
 
     ``max_batch_requests`` 0 is no limit. ``max_delay_s`` holds a batch that is not full until its
-    oldest request has waited that long.
+    oldest request has waited that long, or half its timeout.
     """
 
     max_queue_rows: int

@@ -61,7 +61,11 @@ class ModelQueue:
         return total(self.entries)
 
     def ahead_of(self, priority: int) -> Load:
-        return total(one for one in self.entries if one.waiting.request.priority <= priority)
+        def is_ahead(waiting: Waiting) -> bool:
+            own = waiting.request.priority == priority and waiting.deadline_s < math.inf
+            return own or waiting.request.priority < priority
+
+        return total(one for one in self.entries if is_ahead(one.waiting))
 
     def full(self) -> bool:
         if not self.entries:
@@ -122,7 +126,16 @@ class ModelQueue:
 
     def take(self, now: float, at_once: bool, batch_s: BatchSeconds) -> Look:
         if self.entries and not at_once and not self.full():
-            due_s = self.entries[0].waiting.arrived_s + self.limits.max_delay_s
+            groups = {one.waiting.group for one in self.entries}
+            lines = [
+                [one for one in self.entries if one.waiting.group == group] for group in groups
+            ]
+            firsts = [self.entries[0], *(min(line, key=self.place) for line in lines)]
+            due_s = min(
+                one.waiting.arrived_s
+                + min(self.limits.max_delay_s, (one.waiting.deadline_s - one.waiting.arrived_s) / 2)
+                for one in firsts
+            )
             if now < due_s:
                 return Look([], set(), due_s)
         expired: set[Cut] = set()

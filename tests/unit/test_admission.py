@@ -53,7 +53,7 @@ class Desk:
 
     def line_up(self, batches: int, priority: int = 0) -> None:
         for _ in range(batches):
-            self.queue.push(waiting(8, priority=priority))
+            self.queue.push(waiting(8, timeout_s=60.0, priority=priority))
 
 
 @contextlib.asynccontextmanager
@@ -248,3 +248,12 @@ async def test_nobody_is_refused_where_that_is_switched_off() -> None:
         await one.occupy()
         one.line_up(8)
         one.admission(refuse_late=False).admit(full(timeout_s=1e-6), 0.0)
+
+
+async def test_a_request_with_a_deadline_does_not_wait_for_those_of_its_class_without_one() -> None:
+    async with desk() as one:
+        one.learn()
+        await one.occupy()
+        for _ in range(8):
+            one.queue.push(waiting(8))
+        one.admission().admit(full(timeout_s=0.05), 0.0)

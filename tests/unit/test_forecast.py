@@ -227,3 +227,23 @@ def test_a_wait_that_nobody_forecast_teaches_nothing() -> None:
     before_s = forecast.all_s(load)
     forecast.came_true(0.0, 5.0)
     assert forecast.all_s(load) == before_s
+
+
+def test_the_waits_of_one_class_stretch_no_other_ones_forecast() -> None:
+    load = Load(64, 64 * 1024, 0)
+    forecast = exact()
+    alone_s = forecast.all_s(load)
+    for _ in range(50):
+        forecast.came_true(forecast.all_s(load, priority=2), 2 * alone_s, priority=2)
+    assert forecast.all_s(load, priority=2) == pytest.approx(2 * alone_s, rel=0.05)
+    assert forecast.all_s(load, priority=0) == forecast.all_s(load, priority=1) == alone_s
+
+
+def test_one_slow_batch_moves_little_and_a_lasting_change_is_believed() -> None:
+    once, lasting = learnt(batches(100, seed=3)), learnt(batches(100, seed=3))
+    usual_s = cost_s(512, 15_000)
+    for number in range(16):
+        once.observe(512, 15_000, usual_s * (1 if number else 3), now=1.0)
+        lasting.observe(512, 15_000, usual_s * 3, now=1.0)
+    assert once.batch_s(512, 15_000) < 1.1 * usual_s
+    assert lasting.batch_s(512, 15_000) > 1.5 * usual_s

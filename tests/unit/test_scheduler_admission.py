@@ -114,7 +114,7 @@ async def test_a_refusal_after_some_work_estimates_when_to_retry() -> None:
 async def test_a_request_predicted_to_be_answered_too_late_is_refused_at_once() -> None:
     recorder = Recorder()
     async with busy_with_work(SchedulerOptions(), recorder) as (server, busy):
-        queued = await server.asked(make_request(9, 2))
+        queued = await server.asked(make_request(9, 2, timeout_s=60.0))
         late = await server.asked(make_request(9, 3, timeout_s=0.25))
         assert late.done()
         refusal = await refusal_of(late)
