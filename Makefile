@@ -11,6 +11,8 @@ PIP     := $(BIN)/python -m pip -qq --disable-pip-version-check
 SERVE   := $(VENV)/.installed-$(EXTRA)
 DEV     := $(VENV)/.installed-$(EXTRA)-dev
 TORCHREC := torchrec==1.8.0
+# One process a CPU, at most four; make test PARALLEL= runs them one after another.
+PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: serve test test-slow check format proto clean
 
@@ -18,7 +20,7 @@ serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
 
 test: $(DEV)
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest -m "not slow" $(PARALLEL) $(ARGS)
 
 test-slow: $(DEV)
 	$(BIN)/pytest -m slow $(ARGS)
@@ -28,7 +30,7 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" --cov --cov-fail-under=98 $(ARGS)
+	$(BIN)/pytest -m "not slow" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
 
 format: $(DEV)
 	$(BIN)/ruff format .

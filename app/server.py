@@ -18,6 +18,7 @@ from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
+from transports.statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
     observer = PrometheusObserver()
-    engine = Engine(SchedulerOptions(), observer)
+    engine = Engine(SchedulerOptions(), Statistics(observer))
     engine.watch(lambda: observer.serving(engine.specs()))
     reloader = Reloader(engine, parts.server.grace_s)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)

@@ -196,7 +196,7 @@ class Scheduler:
             self._replies.give_part(piece, answer)
             if isinstance(answer, ServingError) and not piece.whole:
                 self._queue.remove(piece.waiting)  # nobody waits for the rest of it
-                self._report_queue()
+                self._guard(self._dispatch)
         if ran:
             self._learn(ran[0][0].waiting)
             self._observe(job, ran)

@@ -32,7 +32,7 @@ class OnTheLane(Scheduler):
     """Gather each batch on the lane that computes it, once that is free."""
 
     def _lane_has_room(self) -> bool:
-        return self._runner.free
+        return self._runner.free > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-@pytest.mark.parametrize("service", ["", "predictor.Predictor", "fake"])
-async def test_the_server_the_service_and_each_model_can_be_checked(service: str) -> None:
+@pytest.mark.parametrize(
+    "service", ["", "predictor.Predictor", "inference.GRPCInferenceService", "fake"]
+)
+async def test_the_server_each_service_and_each_model_can_be_checked(service: str) -> None:
     async with grpc_serving() as served:
         assert await served.client.check(service) == SERVING
         served.serving.engine.drain()

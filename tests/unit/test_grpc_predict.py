@@ -218,7 +218,7 @@ async def test_an_unexpected_error_is_logged_with_the_id_and_not_told(
         assert error.code() is StatusCode.INTERNAL
         assert error.details() == "internal error; request id my-request"
         assert [record.code for record in engine.observed.answers] == [Code.INTERNAL]
-    (logged,) = [record for record in caplog.records if record.name == "transports.grpc.predict"]
+    (logged,) = [record for record in caplog.records if record.name == "transports.grpc.outcome"]
     assert "my-request" in logged.getMessage()
     assert logged.exc_info is not None
     assert "a secret" in str(logged.exc_info[1])

@@ -189,6 +189,7 @@ async def test_reflection_lists_and_describes_the_services(service: str) -> None
         listed = await reflect(served.client, service, list_services="")
         assert {entry.name for entry in listed.list_services_response.service} == {
             "predictor.Predictor",
+            "inference.GRPCInferenceService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }

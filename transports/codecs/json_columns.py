@@ -11,6 +11,7 @@ from transports.codecs.json_values import (
     DENSE,
     SPARSE,
     dense_width,
+    dtype_of,
     features,
     flattened,
     floats,
@@ -73,11 +74,11 @@ def _bags(columns: dict[str, dict[str, list[Any]]], rows: int, spec: ModelSpec) 
 
     counts = flattened(column["lengths"] for column in columns.values())
     flat = flattened(column["values"] for column in columns.values())
-    lengths = integers(counts, spec, "lengths", length).reshape(len(names), rows)
+    lengths = integers(counts, length, dtype_of(spec, "lengths")).reshape(len(names), rows)
     _check_sums(columns)
     return {
         f"{SPARSE}.lengths": lengths,
-        f"{SPARSE}.values": integers(flat, spec, "values", value),
+        f"{SPARSE}.values": integers(flat, value, dtype_of(spec, "values")),
     }
 
 

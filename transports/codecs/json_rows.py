@@ -83,5 +83,5 @@ def _bags(columns: dict[str, list[Any]], rows: int, spec: ModelSpec) -> dict[str
 
     return {
         f"{SPARSE}.lengths": lengths.reshape(len(names), rows),
-        f"{SPARSE}.values": integers(flattened(bags), spec, "values", entry),
+        f"{SPARSE}.values": integers(flattened(bags), entry, dtype_of(spec, "values")),
     }

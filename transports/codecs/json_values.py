@@ -11,6 +11,7 @@ from transports.codecs.strict_json import shown
 
 DENSE = "float_features"
 SPARSE = "id_list_features"
+FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
 # Turns an entry's index in a flat list into the words that name it; called for a refusal only.
 Place = Callable[[int], str]
@@ -57,18 +58,18 @@ def require(expected: type, values: list[Any], place: Place, words: str) -> None
         raise _wrong_type((expected,), values, place, words)
 
 
-def floats(values: list[Any], place: Place) -> Array:
-    """Return ``values`` as float32. Raises ServingError naming what is no number or too large."""
+def floats(values: list[Any], place: Place, dtype: np.dtype[np.generic] = FLOAT32) -> Array:
+    """Return ``values`` as ``dtype``. Raises ServingError naming what is no number or too large."""
     types = list(map(type, values))
     if types.count(float) + types.count(int) != len(values):
         raise _wrong_type((float, int), values, place, "a number")
     with np.errstate(over="ignore"):
-        array = np.fromiter(values, np.float32, len(values))
+        array = np.fromiter(values, dtype, len(values))
     finite = np.isfinite(array)
     if not finite.all():
         index = int(finite.argmin())
-        limit = np.finfo(np.float32).max
-        raise invalid(f"{place(index)} is {values[index]}, over float32's limit {limit}")
+        limit = np.finfo(dtype.name).max
+        raise invalid(f"{place(index)} is {values[index]}, over {dtype}'s limit {limit}")
     return array
 
 
@@ -78,13 +79,12 @@ def dtype_of(spec: ModelSpec, part: str) -> np.dtype[np.generic]:
     return tensor.dtype if tensor else np.dtype(np.int64)
 
 
-def integers(values: list[Any], spec: ModelSpec, part: str, place: Place) -> Array:
-    """Return ``values`` in the dtype the model gives ``id_list_features.<part>``.
+def integers(values: list[Any], place: Place, dtype: np.dtype[np.generic]) -> Array:
+    """Return ``values`` as ``dtype``.
 
     Raises ServingError naming what is no integer (booleans included) or does not fit.
     """
     require(int, values, place, "an integer")
-    dtype = dtype_of(spec, part)
     try:
         return np.fromiter(values, dtype, len(values))
     except OverflowError as error:

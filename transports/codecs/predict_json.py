@@ -6,8 +6,8 @@ Row-wise, one list per row and bag, or columnar (told by ``rows``), flat lists:
     {"rows": 2, "float_features": [0.1, ...],
      "id_list_features": {"cat_0": {"lengths": [1, 2], "values": [3, 17, 4]}, ...}}
 
-Both may carry ``id``, ``outputs`` and ``timeout_ms``. JSON has no NaN or infinity: refused in
-requests, ``null`` in answers.
+Both may carry ``id``, ``outputs``, ``timeout_ms`` and ``priority`` (0 is served first). JSON has no
+NaN or infinity: refused in requests, ``null`` in answers.
 """
 
 import math
@@ -22,7 +22,7 @@ from transports.codecs import json_columns, json_rows
 from transports.codecs.strict_json import parse_object, shown
 
 _TENSOR_FIELDS = ("float_features", "id_list_features")
-_FIELDS = frozenset({*_TENSOR_FIELDS, "rows", "id", "outputs", "timeout_ms"})
+_FIELDS = frozenset({*_TENSOR_FIELDS, "rows", "id", "outputs", "timeout_ms", "priority"})
 
 
 def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> InferRequest:
@@ -41,6 +41,7 @@ def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> Inf
         id=_text(document, "id"),
         timeout_s=_timeout_s(document),
         outputs=_outputs(document),
+        priority=_priority(document),
     )
 
 
@@ -77,6 +78,13 @@ def _timeout_s(document: dict[str, Any]) -> float:
     if type(value) not in {int, float} or value <= 0:
         raise invalid(f"timeout_ms is {shown(value)}, expected a number over 0")
     return float(value) / 1000
+
+
+def _priority(document: dict[str, Any]) -> int:
+    value = document.get("priority", 0)
+    if type(value) is not int or value < 0:
+        raise invalid(f"priority is {shown(value)}, expected an integer of 0 or more")
+    return value
 
 
 def _outputs(document: dict[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ strings, and a key that was dropped leaves a colon too many.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,24 @@ def _near(error: orjson.JSONDecodeError) -> str:
 
 
 def _keys(document: dict[str, Any]) -> int:
-    """Count the keys of ``document`` and of the objects in it, but not of those within lists."""
+    """Count the keys of ``document`` and of the objects in it.
+
+    Of lists only those that begin with an object are looked through; numbers are many.
+    """
     total = 0
     level = [document]
     while level:
         total += sum(map(len, level))
-        level = [value for members in level for value in members.values() if type(value) is dict]
+        level = [inner for members in level for inner in _objects(members)]
     return total
+
+
+def _objects(members: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for value in members.values():
+        if type(value) is dict:
+            yield value
+        elif type(value) is list and value and type(value[0]) is dict:
+            yield from (entry for entry in value if type(entry) is dict)
 
 
 def _colons(text: bytes) -> int:
@@ -81,7 +93,7 @@ def _colons(text: bytes) -> int:
 
 
 def _refuse_duplicates(text: bytes) -> None:
-    """Name the key given twice; return if there is none: an object within a list, no request's."""
+    """Name the key given twice; return if there is none: an object deep within a list."""
     if len(text) > _NAMED_KEY_BYTES:
         raise invalid("a key is given twice in one object, or a list holds an object")
     try:

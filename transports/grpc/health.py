@@ -12,17 +12,17 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from scheduler.engine import Engine
-from transports.grpc import predict
 from transports.grpc.messages import parsed
 
 SERVICE = "grpc.health.v1.Health"
 
 
 class Health:
-    """Say SERVING while the engine is ready, for the server (""), the service and each model."""
+    """Say SERVING while the engine is ready, for the server (""), ``services`` and each model."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, services: tuple[str, ...]) -> None:
         self._engine = engine
+        self._services = services
         self._closing = False
         self._watchers: set[asyncio.Event] = set()
         self._unwatch = engine.watch(self._changed)
@@ -74,7 +74,7 @@ class Health:
             self._watchers.discard(changed)
 
     def _status(self, service: str) -> int:
-        names = {"", predict.SERVICE, *(spec.name for spec in self._engine.specs())}
+        names = {"", *self._services, *(spec.name for spec in self._engine.specs())}
         if service not in names:
             status = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         elif self._engine.ready and not self._closing:

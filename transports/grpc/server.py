@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.engine import Engine
-from transports.grpc import health, predict, reflection
+from transports.grpc import health, inference, predict, reflection
+from transports.grpc.calls import Calls
 from transports.grpc.listen import listen
+from transports.grpc.management import Management
 
 # How long new calls are held before the stop, for those on the wire to arrive.
 _HOLD_S = 0.2
@@ -41,6 +43,11 @@ class GrpcOptions:
         default=True, metadata={"help": "describe the services to clients such as grpcurl"}
     )
 
+    model_control: bool = field(
+        default=False,
+        metadata={"help": "let clients unload models (RepositoryModelUnload)"},
+    )
+
     def __post_init__(self) -> None:
         """Refuse what grpcio would bend to something else in silence. Raises ValueError."""
         self._check("port", 0, 65535)
@@ -57,13 +64,14 @@ class GrpcOptions:
 @dataclass(frozen=True, slots=True)
 class _Running:
     server: grpc.aio.Server
-    predict: predict.PredictHandler
+    calls: Calls
+    inference: inference.InferenceService
     health: health.Health
     reflection: reflection.Reflection
 
 
 class GrpcTransport:
-    """Serve ``predictor.Predictor``, ``grpc.health.v1.Health`` and reflection."""
+    """Serve two inference protocols, TorchRec's and the open one, health and reflection."""
 
     Options = GrpcOptions
 
@@ -76,14 +84,22 @@ class GrpcTransport:
         options = self._options
         server = grpc.aio.server(options=_channel_arguments(options))
         address = await listen(server, options.host, options.port)
+        calls = Calls(engine, options.max_message_bytes)
+        management = Management(engine, model_control=options.model_control)
+        services = (predict.SERVICE, inference.SERVICE)
         running = _Running(
             server,
-            predict.PredictHandler(engine, options.max_message_bytes),
-            health.Health(engine),
-            reflection.Reflection((predict.SERVICE, health.SERVICE)),
+            calls,
+            inference.InferenceService(engine, calls, management),
+            health.Health(engine, services),
+            reflection.Reflection((*services, health.SERVICE)),
         )
         server.add_generic_rpc_handlers(
-            (running.predict.method_handlers(), running.health.method_handlers())
+            (
+                predict.PredictService(engine, calls).method_handlers(),
+                running.inference.method_handlers(),
+                running.health.method_handlers(),
+            )
         )
         if options.reflection:
             server.add_generic_rpc_handlers(tuple(running.reflection.method_handlers()))
@@ -103,11 +119,12 @@ class GrpcTransport:
         running, hold_s = self._running, min(_HOLD_S, grace_s / 2)
         running.health.close()
         running.reflection.close()
-        running.predict.hold()
+        running.inference.close()
+        running.calls.hold()
         await asyncio.sleep(hold_s)
         stopping = asyncio.create_task(running.server.stop(grace_s - hold_s))
         await asyncio.sleep(0)  # the task begins with the GOAWAY
-        running.predict.close()
+        running.calls.close()
         await stopping
 
 

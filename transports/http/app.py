@@ -1,24 +1,32 @@
-"""The one ASGI app of HTTP/1.1 and HTTP/3: predict in front, FastAPI behind."""
+"""The one ASGI app of HTTP/1.1 and HTTP/3: inference in front, FastAPI behind."""
+
+from functools import partial
 
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import Receive, Scope, Send
 
 from scheduler.engine import Engine
+from transports.http import oip, predict
+from transports.http.call import Calls
 from transports.http.intake import Intake
-from transports.http.pages import document_predict, pages, unexpected_error
-from transports.http.predict import PredictRoute, model_in
+from transports.http.pages import document_inference, pages, unexpected_error
 
 
 class HttpApp:
     """Route a request by its path."""
 
     def __init__(self, engine: Engine, intake: Intake) -> None:
-        # Answers and re-raises what nobody foresaw, so that the server logs it.
-        self._predict = ServerErrorMiddleware(PredictRoute(engine, intake), unexpected_error)
+        self._calls = Calls(engine, intake)
         self._pages = pages(engine)
-        document_predict(self._pages, engine)
+        document_inference(self._pages, engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        app = self._pages if model_in(scope["path"]) is None else self._predict
-        await app(scope, receive, send)
+        path = scope["path"]
+        target = predict.target_in(path) or oip.target_in(path)
+        if target is None:
+            await self._pages(scope, receive, send)
+        else:
+            # Answers and re-raises what nobody foresaw, so that the server logs it.
+            app = ServerErrorMiddleware(partial(self._calls.answer, target), unexpected_error)
+            await app(scope, receive, send)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from starlette.types import Receive
 
 from scheduler.errors import Code, ServingError
+from transports.http.coding import Unpacker
 from transports.http.disconnect import reason
 from transports.http.intake import Intake
 from transports.http.problem import HttpError
@@ -29,17 +30,26 @@ class Body:
         self._limits = intake.limits
         self._held_bytes = 0
 
-    async def read(self, declared_bytes: int | None, is_json: bool) -> bytes:
-        """Return the body; too long a one is refused as soon as that shows.
+    async def read(
+        self, declared_bytes: int | None, json_bytes: int | None, coding: str = ""
+    ) -> bytes:
+        """Return the body, unpacked; too long a one is refused as soon as that shows.
 
-        Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED, UNAVAILABLE; CANCELLED if the client
-        left) or HttpError (408; 400 for what is not HTTP).
+        ``json_bytes`` is how much of it is JSON, None for all. ``coding`` is the content coding it
+        arrives in, "" for none.
+        Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED, UNAVAILABLE; INVALID_REQUEST for what
+        cannot be unpacked; CANCELLED if the client left) or HttpError (408; 400 for what is not
+        HTTP).
         """
+        is_json = json_bytes is None
+        if json_bytes is not None:
+            self._check(json_bytes, "bytes", is_json=True)
         if declared_bytes is not None:
             self._check(declared_bytes, "bytes", is_json)
         try:
             async with self._intake.reading():
-                return await self._read(is_json)
+                unpacker = Unpacker(coding) if coding else None
+                return await self._read(unpacker, is_json)
         except TimeoutError as error:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
@@ -60,18 +70,29 @@ class Body:
         self._intake.give_back(self._held_bytes)
         self._held_bytes = 0
 
-    async def _read(self, is_json: bool) -> bytes:
-        chunks: list[bytes] = []
+    async def _read(self, unpacker: Unpacker | None, is_json: bool) -> bytes:
+        held: list[bytes] = []
         while True:
             chunk = await self._next()
-            size_bytes = self._held_bytes + len(chunk)
-            self._check(size_bytes, "bytes" if self.complete else "bytes so far", is_json)
-            self._intake.take(len(chunk))
-            self._held_bytes = size_bytes
-            chunks.append(chunk)
+            if unpacker is None:
+                self._hold(chunk, "bytes" if self.complete else "bytes so far", is_json)
+                held.append(chunk)
+            else:
+                for piece in unpacker.pieces(chunk):
+                    self._hold(piece, "bytes so far, unpacked,", is_json)
+                    held.append(piece)
+                    await asyncio.sleep(0)  # let others have their turn
             if self.complete:
                 break
-        return b"".join(chunks)
+        if unpacker is not None:
+            unpacker.finish()
+        return b"".join(held)
+
+    def _hold(self, piece: bytes, unit: str, is_json: bool) -> None:
+        size_bytes = self._held_bytes + len(piece)
+        self._check(size_bytes, unit, is_json)
+        self._intake.take(len(piece))
+        self._held_bytes = size_bytes
 
     async def _next(self) -> bytes:
         message = await self._receive()
@@ -92,5 +113,5 @@ class Body:
             raise ServingError(
                 Code.PAYLOAD_TOO_LARGE,
                 f"body: {size_bytes} {unit} exceed the limit of {json_limit} bytes for JSON "
-                f"(max_json_bytes); protobuf may have {limit} bytes (max_request_bytes)",
+                f"(max_json_bytes); a binary body may have {limit} bytes (max_request_bytes)",
             )

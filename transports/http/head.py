@@ -1,4 +1,4 @@
-"""What the headers of a predict request say, checked."""
+"""What the headers of an inference request say, checked."""
 
 import math
 import re
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from scheduler.errors import invalid
+from transports.http.coding import accepted_coding, content_coding
 from transports.http.problem import HttpError
 
 JSON = "application/json"
@@ -16,47 +17,80 @@ PROTOBUF = "application/x-protobuf"
 MAX_REQUEST_ID_CHARACTERS = 128
 # Not all that float() takes: no exponent, sign, space, underscore or "nan".
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
+_WHOLE = re.compile(rb"[0-9]{1,9}")
+# W3C trace context: version, trace, parent, flags.
+_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _NOT_IN_REQUEST_ID = re.compile(rb"[^A-Za-z0-9._:/+=@-]")
 
 
 @dataclass(frozen=True, slots=True)
-class PredictHead:
-    """How to read a predict request; ``body_bytes`` is None while only the stream will tell."""
+class CallHead:
+    """How to read a request's body, send its answer and schedule it.
 
-    media_type: str
+    ``body_bytes`` is None while only the stream will tell. ``coding`` and ``accepted`` are content
+    codings, "" for none.
+    """
+
     body_bytes: int | None
+    coding: str
+    accepted: str
     timeout_s: float
+    priority: int
 
 
-def parse_head(headers: Mapping[bytes, bytes]) -> PredictHead:
+def parse_head(headers: Mapping[bytes, bytes]) -> CallHead:
     """Return what ``headers`` (lower-case names) say. Raises HttpError (415) or ServingError."""
-    coding = headers.get(b"content-encoding", b"identity")
-    if coding != b"identity":
-        raise _unsupported("content-encoding", coding, "no coding")
     length = headers.get(b"content-length")
-    return PredictHead(
-        media_type=_media_type(headers.get(b"content-type")),
+    return CallHead(
         body_bytes=None if length is None else int(length),
+        coding=content_coding(headers.get(b"content-encoding", b"")),
+        accepted=accepted_coding(headers.get(b"accept-encoding", b"")),
         timeout_s=_timeout_s(headers.get(b"x-request-timeout-ms")),
+        priority=whole(headers, b"x-request-priority") or 0,
     )
 
 
-def request_id(given: bytes) -> str:
-    """Return the client's own id, made harmless for logs and headers, or a fresh one."""
-    harmless = _NOT_IN_REQUEST_ID.sub(b"", given[:MAX_REQUEST_ID_CHARACTERS])
-    return harmless.decode("ascii") or secrets.token_hex(8)
+def media_type(headers: Mapping[bytes, bytes]) -> str:
+    """Return JSON or PROTOBUF; JSON also when nothing is said, or what ``curl -d`` says then.
 
-
-def _media_type(content_type: bytes | None) -> str:
-    """JSON also when nothing is said, or what ``curl -d`` says when it is told nothing."""
-    if content_type is None:
-        return JSON
+    Raises HttpError (415).
+    """
+    content_type = headers.get(b"content-type", b"application/json")
     essence = content_type.partition(b";")[0].strip().lower()
     if essence in {b"application/json", b"application/x-www-form-urlencoded"}:
         return JSON
     if essence == b"application/x-protobuf":
         return PROTOBUF
-    raise _unsupported("content-type", content_type, f"{JSON} or {PROTOBUF}")
+    detail = f"content-type: {_shown(content_type)} is not supported, send {JSON} or {PROTOBUF}"
+    raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
+
+
+def whole(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+    """Return the whole number in the header ``name``, None if there is none.
+
+    Raises ServingError (INVALID_REQUEST).
+    """
+    value = headers.get(name)
+    if value is None:
+        return None
+    if not _WHOLE.fullmatch(value):
+        raise invalid(f"{name.decode()}: {_shown(value)} is not a whole number of 0 or more")
+    return int(value)
+
+
+def own_id(headers: Mapping[bytes, bytes]) -> str:
+    """Return the id that the client gave its request, else that of its trace, else a new one."""
+    trace = _TRACE.match(headers.get(b"traceparent", b""))
+    return (
+        harmless(headers.get(b"x-request-id", b""))
+        or (trace[1].decode() if trace else "")
+        or secrets.token_hex(8)
+    )
+
+
+def harmless(given: bytes) -> str:
+    """Return as much of a client's id as logs and headers can carry, perhaps nothing."""
+    return _NOT_IN_REQUEST_ID.sub(b"", given[:MAX_REQUEST_ID_CHARACTERS]).decode("ascii")
 
 
 def _timeout_s(header: bytes | None) -> float:
@@ -66,11 +100,6 @@ def _timeout_s(header: bytes | None) -> float:
     if timeout_ms == 0:
         raise invalid(f"x-request-timeout-ms: {_shown(header)} is not a number of ms above 0")
     return timeout_ms / 1000
-
-
-def _unsupported(name: str, value: bytes, expected: str) -> HttpError:
-    detail = f"{name}: {_shown(value)} is not supported, send {expected}"
-    return HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
 
 
 def _shown(value: bytes) -> str:

@@ -15,7 +15,7 @@ _ERRORS = {
     "404": "No such model",
     "408": "The body did not arrive in time",
     "413": "The body is over `max_request_bytes`, or `max_json_bytes` as JSON",
-    "415": "Neither JSON nor protobuf, or compressed",
+    "415": "A content type or a content coding that is not supported",
     "429": "The queue is full, or the memory for bodies (`max_buffered_bytes`)",
     "500": "An error of the server's; its log has the cause",
     "503": "Not ready yet, or stopping",
@@ -26,18 +26,23 @@ _ERRORS = {
 def predict_paths(specs: tuple[ModelSpec, ...]) -> Schema:
     """Return the path items, with an example that the first of ``specs`` really answers."""
     example = _example(specs[0]) if specs else {}
-    model = {
-        "name": "model",
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string"},
-        "example": specs[0].name if specs else "dlrm",
-    }
+    model = path_parameter("model", specs[0].name if specs else "dlrm")
     return {
         "/v1/predict": {"post": _operation("Score rows with the only model", example, [])},
         "/v1/models/{model}/predict": {
             "post": _operation("Score rows with one model", example, [model])
         },
+    }
+
+
+def path_parameter(name: str, example: str) -> Schema:
+    """Return a part of a path."""
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": example,
     }
 
 
@@ -59,13 +64,14 @@ def _operation(summary: str, example: Schema, parameters: list[Schema]) -> Schem
         "tags": ["predict"],
         "summary": summary,
         "operationId": name,
-        "parameters": [*parameters, *_header_parameters()],
+        "parameters": [*parameters, *header_parameters()],
         "requestBody": {"required": True, "content": _request_content(example)},
-        "responses": {"200": _success(), **_failures()},
+        "responses": {"200": _success(), **failures()},
     }
 
 
-def _header_parameters() -> list[Schema]:
+def header_parameters() -> list[Schema]:
+    """Return the headers that every inference request may have."""
     return [
         {
             "name": "x-request-id",
@@ -78,6 +84,12 @@ def _header_parameters() -> list[Schema]:
             "in": "header",
             "description": "Milliseconds after which the answer is of no use",
             "schema": {"type": "number", "exclusiveMinimum": 0},
+        },
+        {
+            "name": "x-request-priority",
+            "in": "header",
+            "description": "Class to be served in, 0 the first; the body's own comes before it",
+            "schema": {"type": "integer", "minimum": 0},
         },
     ]
 
@@ -120,6 +132,7 @@ def _request_schema(title: str, properties: Schema) -> Schema:
     common = {
         "id": {"type": "string"},
         "timeout_ms": {"type": "number", "exclusiveMinimum": 0},
+        "priority": {"type": "integer", "minimum": 0},
         "outputs": {"type": "array", "items": {"type": "string"}},
     }
     return {"type": "object", "title": title, "properties": {**properties, **common}}
@@ -143,7 +156,8 @@ def _success() -> Schema:
     }
 
 
-def _failures() -> Schema:
+def failures() -> Schema:
+    """Return every answer to an inference request that is a problem."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": description, "content": content}

@@ -13,10 +13,13 @@ from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.types import ModelSpec, TensorSpec
 from transports.codecs.strict_json import shown
-from transports.http.head import request_id
+from transports.http.head import own_id
+from transports.http.oip_openapi import infer_paths
+from transports.http.oip_pages import add_unserved_pages, oip_pages
 from transports.http.openapi import predict_paths, problem_schema
 from transports.http.problem import (
     MEDIA_TYPE,
+    HttpError,
     Problem,
     problem_of,
     status_problem,
@@ -30,6 +33,8 @@ def pages(engine: Engine) -> FastAPI:
     _add_probes(app, engine)
     _add_models(app, engine)
     _add_metrics(app, engine)
+    app.include_router(oip_pages(engine))
+    add_unserved_pages(app)
     _answer_errors_with_problems(app)
     app.add_middleware(_HeadIsGet)
     return app
@@ -95,7 +100,8 @@ def _add_metrics(app: FastAPI, engine: Engine) -> None:
 
 def _answer_errors_with_problems(app: FastAPI) -> None:
     @app.exception_handler(ServingError)
-    async def serving(request: Request, error: ServingError) -> Response:
+    @app.exception_handler(HttpError)
+    async def refused(request: Request, error: ServingError | HttpError) -> Response:
         return _response(request, problem_of(error))
 
     @app.exception_handler(HTTPException)
@@ -111,15 +117,16 @@ def _answer_errors_with_problems(app: FastAPI) -> None:
     app.exception_handler(Exception)(unexpected_error)
 
 
-def document_predict(app: FastAPI, engine: Engine) -> None:
-    """Add the predict paths, which ``app`` does not serve itself, to its OpenAPI document."""
+def document_inference(app: FastAPI, engine: Engine) -> None:
+    """Add the inference paths, which ``app`` does not serve itself, to its OpenAPI document."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         # Not cached: the example follows the models being served, and pages are few.
         app.openapi_schema = None
         schema = generate()
-        schema["paths"] = {**predict_paths(engine.specs()), **schema["paths"]}
+        specs = engine.specs()
+        schema["paths"] = {**predict_paths(specs), **infer_paths(specs), **schema["paths"]}
         schema.setdefault("components", {}).setdefault("schemas", {})["Problem"] = problem_schema()
         return schema
 
@@ -128,8 +135,8 @@ def document_predict(app: FastAPI, engine: Engine) -> None:
 
 
 def _response(request: Request, problem: Problem) -> Response:
-    name = request.headers.get("x-request-id", "").encode("latin-1")
-    headers = {**problem.headers, "content-type": MEDIA_TYPE, "x-request-id": request_id(name)}
+    name = own_id(dict(request.scope["headers"]))
+    headers = {**problem.headers, "content-type": MEDIA_TYPE, "x-request-id": name}
     return Response(problem.body(request.url.path), problem.status, headers)
 
 

@@ -1,0 +1,179 @@
+"""The Open Inference Protocol's bodies over HTTP <-> requests and responses.
+
+    {"id": "7", "inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP32", "data": [1, 2]}],
+     "outputs": [{"name": "y", "parameters": {"binary_data": true}}]}
+
+The values of any tensor may follow the JSON instead: binary tensor extension, ``oip_binary``. JSON
+has no NaN or infinity: refused in requests, ``null`` in answers; in binary they pass as bits.
+Unknown fields and parameters are left alone, since clients send some of their own.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from scheduler.errors import Code, ServingError, invalid
+from scheduler.errors import shown as quoted
+from scheduler.types import InferRequest, InferResponse, ModelSpec
+from transports.codecs.oip_binary import Tail, joined, only_input
+from transports.codecs.oip_json import data_of, tensor_from_data
+from transports.codecs.oip_tensors import (
+    Tensor,
+    decode,
+    priority_and_timeout_s,
+    tensor_from_raw,
+    tensors_of,
+)
+from transports.codecs.strict_json import parse_object, shown
+
+T = TypeVar("T")
+
+_REQUEST = "request"
+_UNSUPPORTED = ("classification", "shared_memory_region")
+_WORDS: dict[type, str] = {
+    str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer",
+}  # fmt: skip
+# No model has more tensors, and each costs some microseconds before it can be told to be unknown.
+MAX_TENSORS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an answer is to look: the id and the parameters, if any, and which outputs are binary."""
+
+    id: str | None = None
+    parameters: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    all_binary: bool = False
+    binary: Mapping[str, bool] = field(default_factory=dict)
+
+    def is_binary(self, output: str) -> bool:
+        """Return whether ``output`` follows the JSON."""
+        return self.binary.get(output, self.all_binary)
+
+
+def decode_request(
+    body: bytes, json_bytes: int | None, spec: ModelSpec
+) -> tuple[InferRequest, Asked]:
+    """Return the request in ``body``, and how to answer it.
+
+    ``json_bytes`` is how much of the body is JSON, None for all of it; 0 means that the body is
+    the only input's bytes and that the answer is binary too.
+    Raises ServingError (INVALID_REQUEST, UNSUPPORTED) whose detail names the field.
+    """
+    if json_bytes == 0:
+        return decode(spec, [only_input(body, spec)], ()), Asked(all_binary=True)
+    head = memoryview(body)[:json_bytes]
+    if json_bytes is not None and json_bytes > len(head):
+        raise invalid(
+            f"inference-header-content-length is {json_bytes}, but the body has {len(body)} bytes"
+        )
+    document = parse_object(head)
+    parameters = _parameters(document, _REQUEST)
+    _check_plain(parameters)
+    asked = _asked(document, parameters)
+    tail = Tail(memoryview(body)[len(head) :])
+    inputs = [_input(entry, tail) for entry in _entries(document, "inputs")]
+    tail.check_empty()
+    request = decode(spec, inputs, asked.outputs)
+    priority, timeout_s = priority_and_timeout_s(parameters)
+    named = dataclasses.replace(request, id=asked.id or "", priority=priority, timeout_s=timeout_s)
+    return named, asked
+
+
+def encode_response(response: InferResponse, asked: Asked) -> tuple[int | None, bytes]:
+    """Return how much of the answer is JSON, None for all of it, and the answer."""
+    tensors = tensors_of(response, asked.outputs)
+    document: dict[str, Any] = {
+        "model_name": response.model,
+        "model_version": response.version,
+        "outputs": [_output(tensor, asked.is_binary(tensor.name)) for tensor in tensors],
+    }
+    if asked.id is not None:
+        document["id"] = asked.id
+    if asked.parameters:
+        document["parameters"] = asked.parameters
+    head = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    binary = [tensor for tensor in tensors if asked.is_binary(tensor.name)]
+    return (len(head), joined(head, binary)) if binary else (None, head)
+
+
+def _asked(document: dict[str, Any], parameters: dict[str, Any]) -> Asked:
+    all_binary = _field(parameters, "binary_data_output", bool, _REQUEST, False)
+    binary: dict[str, bool] = {}
+    for entry in _entries(document, "outputs", []):
+        name = _field(entry, "name", str, "an output")
+        where = f"output {quoted(name)}"
+        if name in binary:
+            raise invalid(f"{where}: asked for twice")
+        own = _parameters(entry, where)
+        binary[name] = _field(own, "binary_data", bool, where, all_binary)
+    given_id = _field(document, "id", str, _REQUEST) if "id" in document else None
+    return Asked(given_id, parameters, tuple(binary), all_binary, binary)
+
+
+def _input(entry: dict[str, Any], tail: Tail) -> Tensor:
+    name = _field(entry, "name", str, "an input")
+    where = f"tensor {quoted(name)}"
+    datatype = _field(entry, "datatype", str, where)
+    shape = _field(entry, "shape", list, where)
+    if list(map(type, shape)).count(int) != len(shape):
+        raise invalid(f"{where}: shape has an entry that is no integer")
+    parameters = _parameters(entry, where)
+    if "binary_data_size" not in parameters:
+        return tensor_from_data(name, datatype, shape, _field(entry, "data", list, where))
+    if "data" in entry:
+        raise invalid(f"{where}: has both data and binary_data_size")
+    size_bytes = _field(parameters, "binary_data_size", int, where)
+    return tensor_from_raw(name, datatype, shape, tail.take(name, size_bytes))
+
+
+def _output(tensor: Tensor, is_binary: bool) -> dict[str, Any]:
+    described = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+    if is_binary:
+        return {**described, "parameters": {"binary_data_size": tensor.array.nbytes}}
+    return {**described, "data": data_of(tensor)}
+
+
+def _entries(
+    document: dict[str, Any], field_name: str, otherwise: list[Any] | None = None
+) -> list[dict[str, Any]]:
+    entries: list[Any] = _field(document, field_name, list, _REQUEST, otherwise)
+    if len(entries) > MAX_TENSORS:
+        raise invalid(
+            f"request: {field_name} has {len(entries)} entries, above the limit of {MAX_TENSORS}"
+        )
+    for entry in entries:
+        if type(entry) is not dict:
+            raise invalid(f"request: {field_name} has {shown(entry)}, expected objects")
+    return entries
+
+
+def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = _field(holder, "parameters", dict, where, {})
+    for name in _UNSUPPORTED:
+        if name in parameters:
+            raise ServingError(Code.UNSUPPORTED, f"{where}: parameter {name} is not supported")
+    return parameters
+
+
+def _check_plain(parameters: dict[str, Any]) -> None:
+    for name, value in parameters.items():
+        if type(value) in {list, dict}:
+            raise invalid(
+                f"{_REQUEST}: parameter {quoted(name)} is {shown(value)},"
+                " expected a string, a number, true or false"
+            )
+
+
+def _field(
+    holder: dict[str, Any], name: str, kind: type[T], where: str, otherwise: T | None = None
+) -> T:
+    value = holder.get(name, otherwise)
+    if type(value) is not kind:  # not isinstance: True is no integer here
+        found = shown(value) if name in holder else "missing"
+        raise invalid(f"{where}: {name} is {found}, expected {_WORDS[kind]}")
+    return value

@@ -1,0 +1,136 @@
+"""The ways to write a model's jagged ids as OIP tensors; every one becomes TorchRec's key-major.
+
+For the ids ``id_list_features`` of the features ``user`` and ``item``, a request has one of
+
+    id_list_features.lengths [2, rows] and id_list_features.values [n]    as TorchRec has them
+    id_list_features [rows, 2]                                            one id a feature
+    user.lengths [rows], user.values [n1], item.lengths ..., item.values  one ragged pair a feature
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.errors import ServingError, invalid
+from scheduler.types import Array, ModelSpec, TensorSpec
+
+_PARTS = (".lengths", ".values")
+
+
+@dataclass(frozen=True, slots=True)
+class JaggedIds:
+    """One jagged input of ids, called ``name``, of so many ``features``."""
+
+    name: str
+    lengths: TensorSpec
+    values: TensorSpec
+    features: int
+
+    def encodings(self) -> str:
+        """Say how the ids may be written, for people who read a model's metadata."""
+        pairs = "one pair FEATURE.lengths [rows], FEATURE.values [n] for each feature"
+        named = f"; or {pairs} ({', '.join(self.lengths.labels)})" if self.lengths.labels else ""
+        return (
+            f"{self.name} [rows, {self.features}], one id a feature; or {self.lengths.name}"
+            f" [{self.features}, rows] and {self.values.name} [n], key-major as TorchRec has"
+            f" them{named}"
+        )
+
+    def key_major(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return ``arrays`` with the ids in the model's own two inputs.
+
+        Raises ServingError (INVALID_REQUEST) if they are written in two ways, or partly.
+        """
+        own = [name for name in (self.lengths.name, self.values.name) if name in arrays]
+        table = [self.name] if self.name in arrays else []
+        pairs = self._pairs_in(arrays, own)
+        given = [names[0] for names in (own, table, pairs) if names]
+        if len(given) > 1:
+            raise invalid(f"{self.name}: given in two ways, as {given[0]} and as {given[1]}")
+        if table:
+            return self._replaced(arrays, table, self._from_table(arrays[self.name]))
+        if pairs:
+            return self._replaced(arrays, pairs, self._from_pairs(arrays))
+        return arrays
+
+    def _pairs_in(self, arrays: Mapping[str, Array], own: Sequence[str]) -> list[str]:
+        found = {name for name in arrays if name.endswith(_PARTS) and name not in own}
+        return [name for name in self._pair_names() if name in found] if found else []
+
+    def _replaced(
+        self, arrays: Mapping[str, Array], names: Sequence[str], ids: tuple[Array, Array]
+    ) -> dict[str, Array]:
+        others = {name: array for name, array in arrays.items() if name not in names}
+        return {**others, self.lengths.name: ids[0], self.values.name: ids[1]}
+
+    def _from_table(self, ids: Array) -> tuple[Array, Array]:
+        if ids.ndim != 2 or ids.shape[1] != self.features:
+            raise invalid(
+                f"{self.name}: expected shape [rows, {self.features}], got {list(ids.shape)}"
+            )
+        _check_integers(self.name, ids)
+        return np.ones(ids.shape[::-1], self.lengths.dtype), ids.T.ravel()
+
+    def _from_pairs(self, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
+        names = self._pair_names()
+        for name in names:
+            if name not in arrays:
+                raise invalid(f"{name}: missing; every feature needs its lengths and values")
+            if arrays[name].ndim != 1:
+                raise invalid(f"{name}: expected one dimension, got {list(arrays[name].shape)}")
+            _check_integers(name, arrays[name])
+        lengths = [arrays[name] for name in names[::2]]
+        values = [arrays[name] for name in names[1::2]]
+        rows = lengths[0].size
+        for name, array in zip(names[::2], lengths, strict=True):
+            if array.size != rows:
+                raise invalid(f"{name}: has {array.size} rows, but {names[0]} has {rows}")
+        matrix = np.concatenate(lengths).reshape(len(lengths), rows)
+        self._check_sums(matrix, [array.size for array in values])
+        return matrix, np.concatenate(values)
+
+    def _check_sums(self, lengths: Array, found: Sequence[int]) -> None:
+        """Compare per feature: sums that agree only in total would move ids between features."""
+        counts = np.array(found)
+        # No length above the number of ids: then no sum can overflow.
+        low, high = lengths.min(axis=1, initial=0), lengths.max(axis=1, initial=0)
+        wrong = (low < 0) | (high > counts)
+        wrong |= lengths.sum(axis=1, dtype=np.int64) != counts
+        if wrong.any():
+            raise self._wrong_sum(lengths, found, int(wrong.argmax()))
+
+    def _wrong_sum(self, lengths: Array, found: Sequence[int], index: int) -> ServingError:
+        feature = self.lengths.labels[index]
+        if lengths[index].min(initial=0) < 0:
+            row = int(lengths[index].argmin())
+            return invalid(
+                f"{feature}.lengths: row {row} has length {lengths[index, row]};"
+                " lengths are at least 0"
+            )
+        total = sum(lengths[index].tolist())  # Python's, which does not wrap
+        return invalid(
+            f"{feature}.lengths: the lengths add up to {total},"
+            f" but {feature}.values has {found[index]} ids"
+        )
+
+    def _pair_names(self) -> list[str]:
+        return [f"{feature}{part}" for feature in self.lengths.labels for part in _PARTS]
+
+
+def jagged_ids(spec: ModelSpec) -> JaggedIds | None:
+    """Return the jagged ids that the model of ``spec`` needs, or None if it has no such input."""
+    for values in spec.inputs:
+        lengths = spec.input(values.lengths) if values.lengths else None
+        if lengths is None or values.optional or values.dtype.kind != "i":
+            continue
+        name = values.name.removesuffix(".values")
+        features = lengths.shape[0]
+        if lengths.name == f"{name}.lengths" and isinstance(features, int):
+            return JaggedIds(name, lengths, values, features)
+    return None
+
+
+def _check_integers(name: str, array: Array) -> None:
+    if array.dtype.kind != "i":
+        raise invalid(f"{name}: expected signed integers (INT64 or INT32), got {array.dtype}")

@@ -1,0 +1,132 @@
+"""The Open Inference Protocol's methods that are no inference: what is served, and how it fares."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+
+from scheduler.engine import Engine
+from scheduler.errors import Code, ServingError
+from transports.codecs.oip_protobuf_model import config_message, metadata_message
+from transports.grpc.messages import parsed
+from transports.grpc.metadata import own_id
+from transports.grpc.outcome import abort, outcome_of
+from transports.grpc.statistics import statistics_message
+from transports.proto import open_inference_pb2 as oip
+from transports.statistics import statistics_of
+
+
+class Management:
+    """Answer for ``engine``; ``model_control`` lets clients unload models."""
+
+    def __init__(self, engine: Engine, *, model_control: bool) -> None:
+        self._engine = engine
+        self._model_control = model_control
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+        """Return what grpcio registers, by method."""
+        return {
+            "ServerLive": _handler(oip.ServerLiveRequest, self._server_live),
+            "ServerReady": _handler(oip.ServerReadyRequest, self._server_ready),
+            "ModelReady": _handler(oip.ModelReadyRequest, self._model_ready),
+            "ServerMetadata": _handler(oip.ServerMetadataRequest, self._server_metadata),
+            "ModelMetadata": _handler(oip.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": _handler(oip.ModelConfigRequest, self._model_config),
+            "ModelStatistics": _handler(oip.ModelStatisticsRequest, self._model_statistics),
+            "RepositoryIndex": _handler(oip.RepositoryIndexRequest, self._index),
+            "RepositoryModelLoad": _handler(oip.RepositoryModelLoadRequest, self._load),
+            "RepositoryModelUnload": _handler(oip.RepositoryModelUnloadRequest, self._unload),
+        }
+
+    async def _server_live(self, request: Any) -> Any:
+        del request
+        return oip.ServerLiveResponse(live=self._engine.live)
+
+    async def _server_ready(self, request: Any) -> Any:
+        del request
+        return oip.ServerReadyResponse(ready=self._engine.ready)
+
+    async def _model_ready(self, request: Any) -> Any:
+        return oip.ModelReadyResponse(ready=self._is_ready(request.name, request.version))
+
+    async def _server_metadata(self, request: Any) -> Any:
+        del request
+        return oip.ServerMetadataResponse(
+            name="narsil", version=version("narsil"), extensions=self._extensions()
+        )
+
+    async def _model_metadata(self, request: Any) -> Any:
+        spec = self._engine.spec(request.name, request.version)
+        versions = [other.version for other in self._engine.specs() if other.name == spec.name]
+        return metadata_message(spec, versions)
+
+    async def _model_config(self, request: Any) -> Any:
+        spec = self._engine.spec(request.name, request.version)
+        return oip.ModelConfigResponse(config=config_message(spec))
+
+    async def _model_statistics(self, request: Any) -> Any:
+        statistics = statistics_of(self._engine)
+        if statistics is None:
+            raise ServingError(Code.UNSUPPORTED, "this server keeps no statistics")
+        if request.name:
+            specs = [self._engine.spec(request.name, request.version)]
+        else:
+            # By name: figures are not kept by version, and the last is the one that serves.
+            specs = list({spec.name: spec for spec in self._engine.specs()}.values())
+        return oip.ModelStatisticsResponse(
+            model_stats=[statistics_message(spec, statistics.of(spec.name)) for spec in specs]
+        )
+
+    async def _index(self, request: Any) -> Any:
+        ready = self._engine.ready
+        known = {"state": "READY"} if ready else {"state": "UNAVAILABLE", "reason": "not ready"}
+        specs = self._engine.specs() if ready or not request.ready else ()
+        return oip.RepositoryIndexResponse(
+            models=[
+                oip.RepositoryIndexResponse.ModelIndex(
+                    name=spec.name, version=spec.version, **known
+                )
+                for spec in specs
+            ]
+        )
+
+    async def _load(self, request: Any) -> Any:
+        del request
+        raise ServingError(Code.UNSUPPORTED, "models cannot be loaded over the wire")
+
+    async def _unload(self, request: Any) -> Any:
+        if not self._model_control:
+            raise ServingError(
+                Code.UNAVAILABLE,
+                "clients may not unload models (option model_control of the grpc transport)",
+            )
+        await self._engine.unload(request.model_name)
+        return oip.RepositoryModelUnloadResponse()
+
+    def _is_ready(self, name: str, version: str) -> bool:
+        try:
+            self._engine.spec(name, version)
+        except ServingError:
+            return False
+        return self._engine.ready
+
+    def _extensions(self) -> Iterator[str]:
+        """Yield the names of Triton's extensions that are served in full."""
+        yield "model_configuration"
+        yield "schedule_policy"
+        if statistics_of(self._engine) is not None:
+            yield "statistics"
+
+
+def _handler(request_class: Any, answer: Callable[[Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:
+    async def method(body: bytes, context: Any) -> bytes:
+        request = await parsed(request_class, body, context)
+        request_id = own_id(dict(context.invocation_metadata()))
+        outcome = await outcome_of(answer(request), lambda: request_id)
+        if isinstance(outcome, ServingError):
+            await abort(context, outcome, request_id)
+        serialised: bytes = outcome.SerializeToString()
+        return serialised
+
+    return grpc.unary_unary_rpc_method_handler(method)

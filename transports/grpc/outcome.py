@@ -1,0 +1,53 @@
+"""The one place where what went wrong becomes a gRPC status."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from scheduler.errors import Code, ServingError
+from transports.grpc.metadata import REQUEST_ID
+from transports.status import STATUS
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Trailers above 8 KiB break the client's whole call, and percent-encoding can triple a detail.
+MAX_DETAIL_CHARS = 1024
+
+
+async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | ServingError:
+    """Await ``work``; return what it gives or the error to send instead.
+
+    Raises CancelledError if grpcio cancels the call.
+    """
+    try:
+        return await work
+    except ServingError as error:
+        return error
+    except asyncio.CancelledError:
+        if _cancelled_by_grpc():
+            raise
+        # Raised as it is, with the call still open, it would leave the client without a status.
+        return ServingError(Code.CANCELLED, "the server cancelled the request")
+    except Exception:
+        logger.exception("request %s: unexpected error", request_id())
+        return ServingError(Code.INTERNAL, f"internal error; request id {request_id()}")
+
+
+async def abort(context: Any, failure: ServingError, request_id: str) -> NoReturn:
+    """End the call with the status of ``failure``."""
+    trailers = [(REQUEST_ID, request_id)]
+    if failure.retry_after_s is not None:
+        trailers.append(("grpc-retry-pushback-ms", str(math.ceil(failure.retry_after_s * 1000))))
+    detail = failure.detail[:MAX_DETAIL_CHARS]
+    await context.abort(STATUS[failure.code].grpc, detail, tuple(trailers))
+    raise AssertionError("abort raises")
+
+
+def _cancelled_by_grpc() -> bool:
+    """Tell grpcio cancelling this call's task from a future within being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

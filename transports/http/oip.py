@@ -1,0 +1,39 @@
+"""``POST /v2/models/{model}[/versions/{version}]/infer``: the Open Inference Protocol."""
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from scheduler.types import InferRequest, InferResponse, ModelSpec
+from transports.codecs.oip_http import Asked, decode_request, encode_response
+from transports.http.call import Encode, Form, Headers, Target
+from transports.http.head import JSON, whole
+
+BINARY = "application/octet-stream"
+JSON_BYTES = b"inference-header-content-length"
+
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+
+
+def target_in(path: str) -> Target | None:
+    """Return what an infer path asks for; None for any other path."""
+    found = _INFER.fullmatch(path) if path.endswith("/infer") else None
+    return found and Target(found[1], found[2] or "", _form)
+
+
+def _form(headers: Mapping[bytes, bytes]) -> Form:
+    """Ask no content type: Triton's client sends none, and the length says what is what."""
+    json_bytes = whole(headers, JSON_BYTES)
+    return Form(json_bytes, partial(_decode, json_bytes))
+
+
+def _decode(json_bytes: int | None, body: bytes, spec: ModelSpec) -> tuple[InferRequest, Encode]:
+    request, asked = decode_request(body, json_bytes, spec)
+    return request, partial(_encode, asked)
+
+
+def _encode(asked: Asked, response: InferResponse) -> tuple[Headers, bytes]:
+    json_bytes, body = encode_response(response, asked)
+    if json_bytes is None:
+        return [(b"content-type", JSON.encode())], body
+    return [(b"content-type", BINARY.encode()), (JSON_BYTES, b"%d" % json_bytes)], body
