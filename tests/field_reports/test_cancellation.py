@@ -104,14 +104,7 @@ async def given_up(request: InferRequest) -> InferResponse:
     return await future
 
 
-# HTTP/1.1 answers a bare 500 that is no problem document, HTTP/3 resets the stream.
-NOT_YET = pytest.mark.xfail(strict=True, reason="transports/http lets the CancelledError through")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "grpc" else pytest.param(name, marks=NOT_YET) for name in TRANSPORTS],
-)
+@pytest.mark.parametrize("name", TRANSPORTS)
 async def test_a_request_cancelled_by_the_server_itself_still_gets_a_status(
     name: str, served_fake: Served, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

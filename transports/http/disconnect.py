@@ -37,6 +37,8 @@ async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -
     try:
         return await work
     except asyncio.CancelledError:
+        if task.cancelling() == 0:  # nobody cancelled this task: something within it was
+            raise ServingError(Code.CANCELLED, "the server cancelled the request") from None
         # Only the watcher ends by itself; a cancel from elsewhere (shutdown) goes on its way.
         if watcher.done() and not watcher.cancelled() and task.uncancel() == 0:
             raise reason(watcher.result(), "the client left before its answer") from None
