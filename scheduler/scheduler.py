@@ -150,9 +150,11 @@ class Scheduler:
                 self._miss(piece)
             if taken.batch:
                 run(Job(taken.batch))
-            if taken.wake_s is not None:
+            elif taken.wake_s is not None:
                 self._wake = self._loop.call_at(taken.wake_s, self._guard, self._dispatch)
                 break
+            elif not taken.expired:  # better a failed model than an event loop that spins
+                raise RuntimeError("requests wait and the queue gives none")
         self._report_queue()
 
     def _report_queue(self) -> None:

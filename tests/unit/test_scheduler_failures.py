@@ -15,7 +15,9 @@ from scheduler.errors import Code, ServingError
 from scheduler.lanes import Job
 from scheduler.observer import Computed, Observer
 from scheduler.options import SchedulerOptions
+from scheduler.queue import RequestQueue
 from scheduler.types import Batch, InferRequest, InferResponse
+from scheduler.waiting import Taken
 from tests.fixtures.gates import Serving, TwistedBackend, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 
@@ -212,6 +214,16 @@ async def test_invariant_6_a_fault_in_the_batcher_itself_answers_everybody_and_f
         for task in tasks:
             assert await code_of(task) is Code.INTERNAL
         assert not server.engine.ready
+        assert not server.engine.live
+
+
+@on_manual_clock
+async def test_a_queue_that_gives_nothing_fails_the_model_instead_of_spinning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as server:
+        monkeypatch.setattr(RequestQueue, "take", lambda *_, **__: Taken())
+        assert await code_of(server.ask(make_request(1, 1))) is Code.INTERNAL
         assert not server.engine.live
 
 
