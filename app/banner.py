@@ -16,8 +16,8 @@ from app.senders import predict_path
 from scheduler.types import ModelSpec
 
 NOTES = {
-    "http": "docs at /docs, metrics at /metrics",
-    "grpc": "predictor.Predictor, health, reflection",
+    "http": "docs at /docs, Open Inference Protocol at /v2, metrics at /metrics",
+    "grpc": "predictor.Predictor, Open Inference Protocol, health, reflection",
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
     "admin": "metrics and probes",
 }

@@ -172,6 +172,8 @@ class Engine:
         return scheduler
 
     def _nothing_called(self, model: str, version: str) -> str:
+        if not model:
+            return f"name one of the models: {', '.join(self._models) or 'none is served'}"
         if not version:
             return f"no model {shown(model)}; served: {', '.join(self._models) or 'none'}"
         served = ", ".join(f"{spec.name} {spec.version}" for spec in self.specs())

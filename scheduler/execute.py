@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from scheduler.backend import Backend, Compute
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
-from scheduler.types import Array, Batch, InferRequest, ModelSpec
+from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 logger = logging.getLogger(__name__)
 
@@ -177,12 +177,24 @@ def _checked(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) -> dic
         array = outputs.get(tensor.name)
         if array is None:
             raise ValueError(f"output {tensor.name!r} is missing; got {sorted(outputs)}")
-        if array.dtype != tensor.dtype or array.shape[:1] != (batch.rows,):
+        if not _fits(tensor, array, batch.rows):
             raise ValueError(
                 f"output {tensor.name!r}: expected {tensor.dtype} with {batch.rows} rows,"
-                f" got {array.dtype} with shape {array.shape}"
+                f" got {array.dtype} with shape {array.shape}; the model says {tensor.shape}"
             )
     return {tensor.name: outputs[tensor.name] for tensor in spec.outputs}
+
+
+def _fits(tensor: TensorSpec, array: Array, rows: int) -> bool:
+    wanted = (rows, *tensor.shape[1:])
+    return (
+        array.dtype == tensor.dtype
+        and len(array.shape) == len(wanted)
+        and all(
+            size == dim or isinstance(dim, str)
+            for size, dim in zip(array.shape, wanted, strict=True)
+        )
+    )
 
 
 def _internal() -> ServingError:

@@ -15,7 +15,7 @@ from scheduler.waiting import Piece, Waiting
 class _Owed:
     """One answer still to be given: who awaits it, until when, and the parts that are here."""
 
-    __slots__ = ("future", "parts", "timer")
+    __slots__ = ("future", "parts", "rows", "timer")
 
     def __init__(
         self, future: asyncio.Future[InferResponse], timer: asyncio.TimerHandle | None
@@ -23,6 +23,7 @@ class _Owed:
         self.future = future
         self.timer = timer
         self.parts: list[tuple[Piece, InferResponse]] = []
+        self.rows = 0  # of the parts
 
 
 class Replies:
@@ -66,10 +67,11 @@ class Replies:
         if piece.whole or isinstance(answer, ServingError):
             self.give(waiting, answer)
         elif waiting in self._owed:
-            parts = self._owed[waiting].parts
-            parts.append((piece, answer))
-            if sum(part.rows for part, _ in parts) == waiting.request.rows:
-                self.give(waiting, _joined(parts))
+            owed = self._owed[waiting]
+            owed.parts.append((piece, answer))
+            owed.rows += piece.rows
+            if owed.rows == waiting.request.rows:
+                self.give(waiting, _joined(owed.parts))
 
     def give_all(self, code: Code, detail: str) -> None:
         """Give everybody the same error."""

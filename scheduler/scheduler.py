@@ -24,7 +24,7 @@ from scheduler.rows import can_cut
 from scheduler.runner import Runner
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
-from scheduler.waiting import Piece, Waiting
+from scheduler.waiting import Piece, Waiting, no_forecast
 
 logger = logging.getLogger(__name__)
 
@@ -123,19 +123,20 @@ class Scheduler:
 
     def _look(self) -> None:
         self._look_pending = False
-        self._dispatch(inline=self._may_run_inline())
+        # What nothing stands in the way of is tried, whatever the forecast says: it may be wrong.
+        alone = len(self._queue) == 1 and not len(self._runner)
+        self._dispatch(inline=alone and self._may_run_inline(), look_ahead=not alone)
 
     def _may_run_inline(self) -> bool:
-        """Return whether one request is alone, it seems, and too short to be worth a hand-off."""
-        if len(self._queue) != 1 or len(self._runner) or self._crowd >= CROWD:
-            return False
+        """Return whether the one request that waits is too short to be worth a hand-off."""
         now, load = self._clock(), self._queue.ahead_of(self._options.priorities)
         return (
-            self._forecast.known(now)
+            self._crowd < CROWD
+            and self._forecast.has_seen(now, load.rows, load.ids)
             and self._forecast.batch_s(load.rows, load.ids) < self._options.inline_below_s
         )
 
-    def _dispatch(self, *, inline: bool = False) -> None:
+    def _dispatch(self, *, inline: bool = False, look_ahead: bool = True) -> None:
         """Give the lanes what waits; to be called whenever the queue or the lanes changed."""
         self._stop_waking()
         inline = inline or self._options.mode == "inline"
@@ -143,7 +144,7 @@ class Scheduler:
         while len(self._queue) and self._lane_has_room():
             now = self._clock()
             begins_s = now + self._runner.free_in_s(now)  # later than now if gathered ahead
-            batch_s = self._forecast.at(now)
+            batch_s = self._forecast.at(now) if look_ahead else no_forecast
             lanes = 1 if inline else max(1, self._runner.free)
             taken = self._queue.take(begins_s, at_once=self._closing, lanes=lanes, batch_s=batch_s)
             for piece in taken.expired:

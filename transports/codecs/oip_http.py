@@ -22,6 +22,7 @@ from transports.codecs.oip_binary import Tail, joined, only_input
 from transports.codecs.oip_json import data_of, tensor_from_data
 from transports.codecs.oip_tensors import (
     Tensor,
+    check_echoed,
     decode,
     priority_and_timeout_s,
     tensor_from_raw,
@@ -75,6 +76,7 @@ def decode_request(
     parameters = _parameters(document, _REQUEST)
     _check_plain(parameters)
     asked = _asked(document, parameters)
+    check_echoed(asked.id or "", len(parameters))
     tail = Tail(memoryview(body)[len(head) :])
     inputs = [_input(entry, tail) for entry in _entries(document, "inputs")]
     tail.check_empty()

@@ -37,6 +37,9 @@ _MAX_DIMENSIONS = 8
 # What numpy can address, also where another size is 0.
 _MAX_BYTES = (1 << 63) - 1
 
+MAX_ID_CHARS = 1024
+MAX_PARAMETERS = 256
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
@@ -134,6 +137,17 @@ def decode(spec: ModelSpec, tensors: Sequence[Tensor], outputs: Sequence[str]) -
     jagged = jagged_ids(spec)
     inputs = jagged.key_major(arrays) if jagged else arrays
     return InferRequest(spec.name, _rows(spec, inputs), inputs, outputs=tuple(outputs))
+
+
+def check_echoed(given_id: str, parameters: int) -> None:
+    """Refuse an id or parameters so large that echoing them would be the answer.
+
+    Raises ServingError (INVALID_REQUEST).
+    """
+    if len(given_id) > MAX_ID_CHARS:
+        raise invalid(f"id: {len(given_id)} characters, above the limit of {MAX_ID_CHARS}")
+    if parameters > MAX_PARAMETERS:
+        raise invalid(f"parameters: {parameters} entries, above the limit of {MAX_PARAMETERS}")
 
 
 def tensors_of(response: InferResponse, outputs: Sequence[str]) -> list[Tensor]:

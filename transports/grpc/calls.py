@@ -16,7 +16,7 @@ from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
 from scheduler.types import InferRequest
 from transports.grpc.metadata import REQUEST_ID, own_id, priority_in, usable_id
-from transports.grpc.outcome import abort, outcome_of
+from transports.grpc.outcome import outcome_of, refuse
 
 
 class Call:
@@ -74,11 +74,12 @@ class Calls:
         self._closed.set()
 
     async def unary(self, serve: Serve, body: bytes, context: Any) -> bytes:
-        """Answer a call of one request, or abort it."""
+        """Answer a call of one request, or refuse it."""
         call = Call(context)
         outcome = await self.attempt(serve, body, call)
         if isinstance(outcome, ServingError):
-            return await abort(context, outcome, call.request.id)
+            refuse(context, outcome, call.request.id)
+            return b""
         context.set_trailing_metadata(((REQUEST_ID, call.request.id),))
         return outcome
 

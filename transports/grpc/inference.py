@@ -39,7 +39,7 @@ class InferenceService:
         self._streams.close()
 
     async def infer(self, body: bytes, context: Any) -> bytes:
-        """Answer one call, or abort it."""
+        """Answer one call, or refuse it."""
         return await self._calls.unary(self._scores, body, context)
 
     async def stream_infer(self, bodies: AsyncIterator[bytes], context: Any) -> None:

@@ -11,7 +11,7 @@ from scheduler.errors import Code, ServingError
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
 from transports.grpc.messages import parsed
 from transports.grpc.metadata import own_id
-from transports.grpc.outcome import abort, outcome_of
+from transports.grpc.outcome import outcome_of, refuse
 from transports.grpc.statistics import statistics_message
 from transports.proto import open_inference_pb2 as oip
 from transports.statistics import statistics_of
@@ -125,7 +125,8 @@ def _handler(request_class: Any, answer: Callable[[Any], Awaitable[Any]]) -> grp
         request_id = own_id(dict(context.invocation_metadata()))
         outcome = await outcome_of(answer(request), lambda: request_id)
         if isinstance(outcome, ServingError):
-            await abort(context, outcome, request_id)
+            refuse(context, outcome, request_id)
+            return b""
         serialised: bytes = outcome.SerializeToString()
         return serialised
 

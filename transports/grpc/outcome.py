@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from scheduler.errors import Code, ServingError
 from transports.grpc.metadata import REQUEST_ID
@@ -26,7 +26,9 @@ async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | S
     try:
         return await work
     except ServingError as error:
-        return error
+        # Its frames hold the message; in a cycle with it they would hold it until the collector
+        # runs.
+        return error.with_traceback(None)
     except asyncio.CancelledError:
         if _cancelled_by_grpc():
             raise
@@ -37,14 +39,17 @@ async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | S
         return ServingError(Code.INTERNAL, f"internal error; request id {request_id()}")
 
 
-async def abort(context: Any, failure: ServingError, request_id: str) -> NoReturn:
-    """End the call with the status of ``failure``."""
+def refuse(context: Any, failure: ServingError, request_id: str) -> None:
+    """Set the status of ``failure``, with which the call ends when its handler returns.
+
+    ``context.abort`` would raise, and the traceback hold the message for longer than the call.
+    """
     trailers = [(REQUEST_ID, request_id)]
     if failure.retry_after_s is not None:
         trailers.append(("grpc-retry-pushback-ms", str(math.ceil(failure.retry_after_s * 1000))))
-    detail = failure.detail[:MAX_DETAIL_CHARS]
-    await context.abort(STATUS[failure.code].grpc, detail, tuple(trailers))
-    raise AssertionError("abort raises")
+    context.set_trailing_metadata(tuple(trailers))
+    context.set_code(STATUS[failure.code].grpc)
+    context.set_details(failure.detail[:MAX_DETAIL_CHARS])
 
 
 def _cancelled_by_grpc() -> bool:

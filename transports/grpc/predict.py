@@ -27,7 +27,7 @@ class PredictService:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def predict(self, body: bytes, context: Any) -> bytes:
-        """Answer one call, or abort it."""
+        """Answer one call, or refuse it."""
         return await self._calls.unary(self._scores, body, context)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:

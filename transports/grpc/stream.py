@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from scheduler.errors import Code, ServingError
 from transports.grpc.metadata import own_id
-from transports.grpc.outcome import abort
+from transports.grpc.outcome import refuse
 
 # Requests of one stream under way at once: enough to share batches, few enough that one client
 # cannot fill the memory.
@@ -52,4 +52,4 @@ class Streams:
         if self._closed:
             # Not the end of an orderly stream: the client may have sent what was never read.
             failure = ServingError(Code.UNAVAILABLE, "the server is shutting down")
-            await abort(context, failure, own_id(dict(context.invocation_metadata())))
+            refuse(context, failure, own_id(dict(context.invocation_metadata())))
