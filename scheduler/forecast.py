@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scheduler.waiting import BatchSeconds, Limits, Load, no_forecast
 
 MIN_BATCHES = 4
-# After so long without a batch the past says little, and is forgotten; a forecast too gloomy to let
-# anything run would otherwise never learn better.
+# After so long without a batch nothing is known until the next one, which the past must agree with,
+# or it is forgotten: a forecast too gloomy to let anything run would otherwise never learn better.
 STALE_S = 1.0
 STALE_BATCHES = 5  # the same, in batches like the last: some take longer than a second
 KEEP = 0.97  # of each batch's weight when the next one comes: about the latest 30 count
@@ -50,7 +50,7 @@ class Forecast:
 
     def observe(self, rows: int, ids: int, seconds: float, now: float) -> None:
         """Learn that a batch of ``rows`` and ``ids`` took ``seconds``."""
-        if now - self._latest_s > self._stale_s:
+        if now - self._latest_s > self._stale_s and not self._holds(rows, ids, seconds):
             self._recent.clear()
             self._batches = self._most_rows = self._most_ids = 0
         if self._batches:
@@ -118,6 +118,10 @@ class Forecast:
 
     def _cautious_s(self, rows: int, ids: int) -> float:
         return self.batch_s(rows, ids) * (1 + 2 * self._usual_error)
+
+    def _holds(self, rows: int, ids: int, seconds: float) -> bool:
+        """Return whether what was learnt before a silence still fits, by half."""
+        return abs(seconds - self.batch_s(rows, ids)) <= 0.5 * seconds
 
     def _believed(self, forecast_s: float, seconds: float) -> float:
         """Return ``seconds``, or what is believed of them if they are far off for once."""

@@ -247,3 +247,11 @@ def test_one_slow_batch_moves_little_and_a_lasting_change_is_believed() -> None:
         lasting.observe(512, 15_000, usual_s * 3, now=1.0)
     assert once.batch_s(512, 15_000) < 1.1 * usual_s
     assert lasting.batch_s(512, 15_000) > 1.5 * usual_s
+
+
+def test_what_was_learnt_before_a_silence_counts_again_if_the_next_batch_agrees() -> None:
+    forecast = learnt(batches(100, seed=3))
+    assert not forecast.known(10.0)
+    forecast.observe(512, 15_000, 1.2 * cost_s(512, 15_000), now=10.0)
+    assert forecast.known(10.0)
+    assert forecast.batch_s(1024, 40_000) == pytest.approx(cost_s(1024, 40_000), rel=0.1)
