@@ -41,7 +41,7 @@ class Forecast:
         self._scales = np.array([OVERHEAD, 1 / limits.max_batch_rows, 1 / limits.max_batch_ids])
         self._weights = (0.0, 0.0, 0.0)
         self._recent: deque[tuple[float, int, int, float]] = deque(maxlen=RECENT)
-        self._batches = self._most_rows = self._most_ids = 0
+        self._batches = 0
         self._usual_error = 0.0  # as a share of the forecast
         self._was_far_off = False
         self._stretch: dict[int, float] = {}  # by priority: what waits are, by what was forecast
@@ -52,11 +52,10 @@ class Forecast:
         """Learn that a batch of ``rows`` and ``ids`` took ``seconds``."""
         if now - self._latest_s > self._stale_s and not self._holds(rows, ids, seconds):
             self._recent.clear()
-            self._batches = self._most_rows = self._most_ids = 0
+            self._batches = 0
         if self._batches:
             seconds = self._believed(self.batch_s(rows, ids), seconds)
         self._recent.append((1.0, rows, ids, seconds))
-        self._most_rows, self._most_ids = max(self._most_rows, rows), max(self._most_ids, ids)
         self._batches += 1
         if self._batches <= FIT_EVERY or self._batches % FIT_EVERY == 0:
             self._fit()
@@ -66,10 +65,6 @@ class Forecast:
     def known(self, now: float) -> bool:
         """Return whether there is a forecast."""
         return self._batches >= MIN_BATCHES and now - self._latest_s <= self._stale_s
-
-    def has_seen(self, now: float, rows: int, ids: int) -> bool:
-        """Return whether there is a forecast, and of batches this large: no extrapolation."""
-        return self.known(now) and rows <= self._most_rows and ids <= self._most_ids
 
     def at(self, now: float) -> BatchSeconds:
         """Return what says how long a batch takes at most, usually: 0 s while nothing is known."""

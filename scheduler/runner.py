@@ -8,6 +8,7 @@ from scheduler.backend import Backend
 from scheduler.forecast import Forecast
 from scheduler.lanes import Clock, Job, Lanes, Wanted
 from scheduler.options import SchedulerOptions
+from scheduler.waiting import Load
 
 
 class Runner:
@@ -33,6 +34,8 @@ class Runner:
         self._done = done
         self._failed = failed
         self._watchdog_s = options.watchdog_s
+        self._inline_below_s = options.inline_below_s
+        self._quick = Load(0, 0, 0)  # the largest that lately took less than that
         self._watchdog: asyncio.TimerHandle | None = None
         self._running: set[Job] = set()
         self._loop = asyncio.get_running_loop()
@@ -52,6 +55,18 @@ class Runner:
     def can_gather_ahead(self) -> bool:
         """Whether no batch waits for a lane yet."""
         return len(self._running) <= self._backend.lanes
+
+    def is_quick(self, load: Load, now: float) -> bool:
+        """Return whether ``load`` is worth no hand-off: short by forecast, and no larger than seen.
+
+        A forecast alone would let in a first large batch, of which small ones say little.
+        """
+        return (
+            load.rows <= self._quick.rows
+            and load.ids <= self._quick.ids
+            and self.forecast.known(now)
+            and self.forecast.batch_s(load.rows, load.ids) < self._inline_below_s
+        )
 
     def under_way_s(self, now: float) -> float:
         """Return the seconds that the running jobs still take, all together, as forecast."""
@@ -112,8 +127,15 @@ class Runner:
         self._done(job)
 
     def _learn(self, job: Job, now: float) -> None:
-        if job.runs == 1:  # one that was retried in parts says nothing of its size
-            self.forecast.observe(job.rows, job.ids, job.elapsed_s(now), now)
+        if job.runs != 1:
+            return  # one that was retried in parts says nothing of its size
+        took_s = job.elapsed_s(now)
+        self.forecast.observe(job.rows, job.ids, took_s, now)
+        if took_s < self._inline_below_s:
+            quick = self._quick
+            self._quick = Load(1, max(quick.rows, job.rows), max(quick.ids, job.ids))
+        elif job.rows <= self._quick.rows and job.ids <= self._quick.ids:
+            self._quick = Load(0, 0, 0)
 
     def _look(self) -> None:
         """Fail if a job has been stuck for too long; look again when the oldest would have."""

@@ -130,11 +130,7 @@ class Scheduler:
     def _may_run_inline(self) -> bool:
         """Return whether the one request that waits is too short to be worth a hand-off."""
         now, load = self._clock(), self._queue.ahead_of(self._options.priorities)
-        return (
-            self._crowd < CROWD
-            and self._forecast.has_seen(now, load.rows, load.ids)
-            and self._forecast.batch_s(load.rows, load.ids) < self._options.inline_below_s
-        )
+        return self._crowd < CROWD and self._runner.is_quick(load, now)
 
     def _dispatch(self, *, inline: bool = False, look_ahead: bool = True) -> None:
         """Give the lanes what waits; to be called whenever the queue or the lanes changed."""

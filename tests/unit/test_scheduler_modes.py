@@ -195,6 +195,13 @@ async def test_a_request_predicted_to_take_long_never_runs_on_the_loop(
 
 
 @on_manual_clock
+async def test_a_request_larger_than_any_seen_to_be_quick_goes_to_a_lane() -> None:
+    async with learnt() as state:
+        assert not await state.alone(make_request(40, 1))
+        assert await state.alone(make_request(1, 2))
+
+
+@on_manual_clock
 async def test_a_forecast_gone_stale_sends_the_next_request_to_a_lane() -> None:
     async with learnt() as state:
         await pass_time(2.0)
