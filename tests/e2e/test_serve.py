@@ -69,15 +69,15 @@ async def test_sigterm_under_load_answers_every_request_rightly_and_exits_zero(
 async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_delay(
     tmp_path: Path,
 ) -> None:
-    arguments = ["--backend=fake", "--backend-compute-s=0.5", "--server-drain-delay-s=0"]
+    # Held back by the delay until the stop: all of them wait when it comes.
+    arguments = ["--backend=fake", "--scheduler-max-delay-s=60", "--server-drain-delay-s=0"]
     with narsil_serve(tmp_path, arguments) as process:
         served = served_by(process.urls, tmp_path)
 
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(ask(served, name, 5)) for name in WIRES]
             async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
-                # 25 requests of 2 rows: 2 run, the rest wait.
-                await until(lambda: has_waiting(probe, rows=48))
+                await until(lambda: has_waiting(probe, rows=50))  # 25 requests of 2 rows
             process.terminate()
         code, log = await asyncio.to_thread(process.wait)
     for answers in clients:
@@ -145,14 +145,16 @@ def test_a_wrong_command_line_ends_with_one_plain_sentence(
 async def test_a_second_sigterm_answers_everybody_unavailable_and_exits_zero(
     tmp_path: Path,
 ) -> None:
-    arguments = ["--backend=fake", "--backend-compute-s=30", "--server-drain-delay-s=30"]
+    batches_of_one = ["--backend-compute-s=30", "--backend-max-batch-rows=2"]
+    arguments = ["--backend=fake", *batches_of_one, "--server-drain-delay-s=30"]
     with narsil_serve(tmp_path, arguments) as process:
         served = served_by(process.urls, tmp_path)
 
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(ask(served, name, 3)) for name in WIRES]
             async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
-                await until(lambda: has_waiting(probe, rows=28))  # 2 of 30 run
+                # Of 30 rows 2 run, and 2 are gathered ahead.
+                await until(lambda: has_waiting(probe, rows=26))
                 process.terminate()
                 await until(lambda: is_unready(probe))
             process.terminate()
