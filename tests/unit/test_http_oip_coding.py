@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
-from scheduler.types import Array, InferRequest
 from tests.fixtures.oip_http import (
     INFER,
     OipServed,
@@ -16,13 +15,12 @@ from tests.fixtures.oip_http import (
     json_body,
     oip_served,
     one_id_each,
+    predicted,
 )
 from tests.fixtures.requests import (
     as_json,
-    as_protobuf,
     random_request,
 )
-from transports.codecs.predictor_client import decode_response
 
 FAKE = FakeBackend(FakeOptions()).spec
 REQUEST = random_request(FAKE, rows=7, seed=3)
@@ -34,13 +32,6 @@ PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": z
 async def served() -> AsyncIterator[OipServed]:
     async with oip_served(max_request_bytes=1_000_000, max_json_bytes=500_000) as serving:
         yield serving
-
-
-async def predicted(served: OipServed, request: InferRequest) -> Array:
-    """Return the scores that the protobuf predict route gives."""
-    headers = {"content-type": "application/x-protobuf"}
-    answer = await served.client.post("/v1/predict", content=as_protobuf(request), headers=headers)
-    return decode_response(answer.content)["default"]
 
 
 @pytest.mark.parametrize("coding", PACK)

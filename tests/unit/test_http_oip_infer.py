@@ -1,14 +1,13 @@
 """Infer over HTTP/1.1 on a real socket: the same scores and the same refusals as predict's."""
 
 import gzip
-import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
-from scheduler.types import Array, InferRequest
+from scheduler.types import InferRequest
 from tests.fixtures.oip_grpc import as_pairs, as_table
 from tests.fixtures.oip_http import (
     INFER,
@@ -18,6 +17,7 @@ from tests.fixtures.oip_http import (
     json_body,
     oip_served,
     one_id_each,
+    predicted,
     read_answer,
 )
 from tests.fixtures.requests import (
@@ -28,25 +28,16 @@ from tests.fixtures.requests import (
     random_request,
 )
 from tests.fixtures.stub_serving import PROBLEM, problem
-from transports.codecs.predictor_client import decode_response
 
 FAKE = FakeBackend(FakeOptions()).spec
 REQUEST = random_request(FAKE, rows=7, seed=3)
 ONE_EACH = one_id_each(REQUEST)
-PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
 @pytest.fixture
 async def served() -> AsyncIterator[OipServed]:
     async with oip_served(max_request_bytes=1_000_000, max_json_bytes=500_000) as serving:
         yield serving
-
-
-async def predicted(served: OipServed, request: InferRequest) -> Array:
-    """Return the scores that the protobuf predict route gives."""
-    headers = {"content-type": "application/x-protobuf"}
-    answer = await served.client.post("/v1/predict", content=as_protobuf(request), headers=headers)
-    return decode_response(answer.content)["default"]
 
 
 @pytest.mark.parametrize("binary_out", [False, True])
