@@ -16,7 +16,7 @@ from scheduler.rows import count_ids, id_inputs, ids_before
 from scheduler.runner import Runner
 from scheduler.types import InferRequest, ModelSpec
 from scheduler.validate import validate
-from scheduler.waiting import Limits, Waiting
+from scheduler.waiting import Limits, Load, Waiting
 
 # The share of its timeout within which an admitted request is expected to be answered. What is
 # left keeps batches large: requests with no time to spare could only be served a few at a time.
@@ -100,7 +100,7 @@ class Admission:
             return 0.0
         if not runner.forecast.known(now) or (runner.free and not len(self._queue)):
             return 0.0  # what nothing stands in the way of is tried
-        load = self._queue.ahead_of(request.priority).plus(1, request.rows, ids)
+        load = self._queue.up_to(request.priority, Load(1, request.rows, ids))
         expected_s = runner.forecast.all_s(load, runner.under_way_s(now), request.priority)
         if expected_s > TIMEOUT_SHARE * timeout_s:
             self._dropped("predicted_late")
@@ -117,5 +117,5 @@ class Admission:
         forecast, classes = self._runner.forecast, self._options.priorities
         if not forecast.known(now):
             return None
-        everything, under_way_s = self._queue.ahead_of(classes), self._runner.under_way_s(now)
+        everything, under_way_s = self._queue.up_to(classes), self._runner.under_way_s(now)
         return forecast.all_s(everything, under_way_s, priority=classes - 1)

@@ -26,7 +26,9 @@ RIDGE = 1e-4
 OVERHEAD = 0.1
 MAX_STRETCH = 4.0
 FAR_OFF = 3.0  # times the usual error
-FIT_EVERY = 16  # batches, after as many at first: a fit takes 60 us
+# After as many batches at first; and seconds computed in between: a fit takes 60 us.
+FIT_EVERY = 16
+FIT_EVERY_S = 0.005
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +48,7 @@ class Forecast:
         self._was_far_off = False
         self._stretch: dict[int, float] = {}  # by priority: what waits are, by what was forecast
         self._latest_s = -math.inf
+        self._unfitted_s = 0.0  # that batches have taken since the last fit
         self._stale_s = STALE_S
 
     def observe(self, rows: int, ids: int, seconds: float, now: float) -> None:
@@ -57,8 +60,11 @@ class Forecast:
             seconds = self._believed(self.batch_s(rows, ids), seconds)
         self._recent.append((1.0, rows, ids, seconds))
         self._batches += 1
-        if self._batches <= FIT_EVERY or self._batches % FIT_EVERY == 0:
+        self._unfitted_s += seconds
+        often = self._batches % FIT_EVERY == 0 and self._unfitted_s >= FIT_EVERY_S
+        if self._batches <= FIT_EVERY or often:
             self._fit()
+            self._unfitted_s = 0.0
         self._latest_s = now
         self._stale_s = max(STALE_S, STALE_BATCHES * seconds)
 
@@ -82,14 +88,16 @@ class Forecast:
         class of whoever waits for it.
         """
         limits = self._limits
+        work_s = self.batch_s(load.rows, load.ids)
         batches = max(load.rows / limits.max_batch_rows, load.ids / limits.max_batch_ids)
         if limits.max_batch_requests:
             batches = max(batches, load.requests / limits.max_batch_requests)
-        more_overhead_s = max(0, math.ceil(batches) - 1) * self._weights[0]
-        work_s = self.batch_s(load.rows, load.ids) + more_overhead_s
-        # No matter how many lanes there are, one batch takes its time.
-        waits = max(work_s / self._lanes, work_s / max(1, math.ceil(batches)))
-        return self._stretch.get(priority, 1.0) * (under_way_s / self._lanes + waits)
+        if batches > 1:
+            batches = math.ceil(batches)
+            work_s += (batches - 1) * self._weights[0]
+            # No matter how many lanes there are, one batch takes its time.
+            work_s /= min(batches, self._lanes)
+        return self._stretch.get(priority, 1.0) * (under_way_s / self._lanes + work_s)
 
     def came_true(self, forecast_s: float, seconds: float, priority: int = 0) -> None:
         """Learn that what ``all_s`` forecast took ``seconds``.

@@ -3,15 +3,15 @@
 Override what is needed; each method is called on the event loop and must return in microseconds.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from scheduler.errors import Code
+from scheduler.often import often_made
 
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Answered:
     """One request as its transport saw it; ``code`` is None for success."""
 
@@ -24,7 +24,7 @@ class Answered:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Computed:
     """One batch that a lane has finished; ``queue_s`` has the wait of each request in it.
 

@@ -15,13 +15,13 @@ come first served among the rest. A higher class goes first among requests that 
 import heapq
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
 
 from scheduler.errors import Code, ServingError
 from scheduler.waiting import (
+    NOTHING,
     BatchSeconds,
     Limits,
     Load,
@@ -88,19 +88,25 @@ class RequestQueue:
         first = min(heads)[2].waiting
         assert first is not None
         limits = self._limits
-        load = _added(self._sums[key] for key in self._sums if key[2] == first.group)
+        group = [total for key, total in self._sums.items() if key[2] == first.group]
         return (
-            0 < limits.max_batch_requests <= load.requests
-            or load.rows >= limits.max_batch_rows
-            or load.ids >= limits.max_batch_ids
+            0 < limits.max_batch_requests <= sum([total.requests for total in group])
+            or sum([total.rows for total in group]) >= limits.max_batch_rows
+            or sum([total.ids for total in group]) >= limits.max_batch_ids
         )
 
-    def ahead_of(self, priority: int) -> Load:
-        """Return what a newcomer of class ``priority`` with a deadline finds before it, roughly.
+    def up_to(self, priority: int, newcomer: Load = NOTHING) -> Load:
+        """Return ``newcomer``, of class ``priority`` and with a deadline, and what goes first.
 
-        That is all of the higher classes, and what has a deadline too in its own.
+        Roughly: that is all of the higher classes, and what has a deadline too in its own.
         """
-        return _added(self._sums[key] for key in self._sums if key[:2] <= (priority, False))
+        requests, rows, ids = newcomer
+        for (class_, endless, _), total in self._sums.items():
+            if class_ < priority or (class_ == priority and not endless):
+                requests += total.requests
+                rows += total.rows
+                ids += total.ids
+        return Load(requests, rows, ids)
 
     def push(self, waiting: Waiting) -> None:
         """Admit ``waiting`` or refuse it at once.
@@ -283,13 +289,6 @@ class RequestQueue:
     def _due_s(self, waiting: Waiting) -> float:
         timeout_s = waiting.deadline_s - waiting.arrived_s
         return waiting.arrived_s + min(self._limits.max_delay_s, timeout_s / 2)
-
-
-def _added(sums: Iterable[_Sum]) -> Load:
-    requests = rows = ids = 0
-    for total in sums:
-        requests, rows, ids = requests + total.requests, rows + total.rows, ids + total.ids
-    return Load(requests, rows, ids)
 
 
 def _overloaded(unit: str, held: int, asked: int, limit: int) -> ServingError:

@@ -21,7 +21,7 @@ def can_cut(spec: ModelSpec) -> bool:
 
 def count_ids(id_tensors: tuple[TensorSpec, ...], inputs: Mapping[str, Array]) -> int:
     """Return the ids in ``inputs``: what their embedding lookup costs."""
-    return sum(inputs[tensor.name].size for tensor in id_tensors if tensor.name in inputs)
+    return sum([inputs[tensor.name].size for tensor in id_tensors if tensor.name in inputs])
 
 
 def ids_before(id_tensors: tuple[TensorSpec, ...], request: InferRequest) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ from scheduler.backend import Backend
 from scheduler.forecast import Forecast
 from scheduler.lanes import Clock, Job, Lanes, Wanted
 from scheduler.options import SchedulerOptions
-from scheduler.waiting import Load
+from scheduler.waiting import NOTHING, Load
 
 
 class Runner:
@@ -35,7 +35,7 @@ class Runner:
         self._failed = failed
         self._watchdog_s = options.watchdog_s
         self._inline_below_s = options.inline_below_s
-        self._quick = Load(0, 0, 0)  # the largest that lately took less than that
+        self._quick = NOTHING  # the largest that lately took less than that
         self._watchdog: asyncio.TimerHandle | None = None
         self._running: set[Job] = set()
         self._loop = asyncio.get_running_loop()
@@ -70,19 +70,13 @@ class Runner:
 
     def under_way_s(self, now: float) -> float:
         """Return the seconds that the running jobs still take, all together, as forecast."""
-        return sum(
-            max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
-            for job in self._running
-        )
+        return sum([self._left_s(job, now) for job in self._running])
 
     def free_in_s(self, now: float) -> float:
         """Return the seconds until a lane is free, as forecast; 0 while nothing is known."""
         if self.free or not self.forecast.known(now):
             return 0.0
-        return min(
-            max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
-            for job in self._running
-        )
+        return min([self._left_s(job, now) for job in self._running])
 
     def start(self, job: Job) -> None:
         """Run ``job`` on a lane: at once if one is free, else gathered ahead for the next."""
@@ -126,6 +120,9 @@ class Runner:
         self._learn(job, now)  # first: what is next is chosen by it
         self._done(job)
 
+    def _left_s(self, job: Job, now: float) -> float:
+        return max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
+
     def _learn(self, job: Job, now: float) -> None:
         if job.runs != 1:
             return  # one that was retried in parts says nothing of its size
@@ -135,7 +132,7 @@ class Runner:
             quick = self._quick
             self._quick = Load(1, max(quick.rows, job.rows), max(quick.ids, job.ids))
         elif job.rows <= self._quick.rows and job.ids <= self._quick.ids:
-            self._quick = Load(0, 0, 0)
+            self._quick = NOTHING
 
     def _look(self) -> None:
         """Fail if a job has been stuck for too long; look again when the oldest would have."""

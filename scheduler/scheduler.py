@@ -129,7 +129,7 @@ class Scheduler:
 
     def _may_run_inline(self) -> bool:
         """Return whether the one request that waits is too short to be worth a hand-off."""
-        now, load = self._clock(), self._queue.ahead_of(self._options.priorities)
+        now, load = self._clock(), self._queue.up_to(self._options.priorities)
         return self._crowd < CROWD and self._runner.is_quick(load, now)
 
     def _dispatch(self, *, inline: bool = False, look_ahead: bool = True) -> None:

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.often import often_made
+
 Array: TypeAlias = npt.NDArray[np.generic]
 Dim: TypeAlias = int | Literal["rows", "*"]
 
@@ -57,7 +59,7 @@ class ModelSpec:
         return next((spec for spec in self.inputs if spec.name == name), None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@often_made(frozen=True, slots=True, eq=False)
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
@@ -82,7 +84,7 @@ class InferRequest:
         return sum([array.nbytes for array in self.inputs.values()])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@often_made(frozen=True, slots=True, eq=False)
 class Batch:
     """Requests that share one forward, in order; ``rows`` is those of all together."""
 
@@ -113,7 +115,7 @@ class Timing(NamedTuple):
     gather_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@often_made(frozen=True, slots=True, eq=False)
 class InferResponse:
     """Answer one request: arrays whose first axis is the request's rows (views of the batch's)."""
 

@@ -58,7 +58,7 @@ def _check_names(kind: str, known: list[str], given: Iterable[str]) -> None:
 
 
 def _check_tensor(spec: TensorSpec, array: Array, rows: int) -> None:
-    if not _casts(array.dtype, spec.dtype):
+    if array.dtype is not spec.dtype and not _casts(array.dtype, spec.dtype):
         raise invalid(f"{spec.name}: expected {spec.dtype}, got {array.dtype}")
     if not _fits(spec.shape, array.shape, rows):
         wanted = ", ".join(f"rows={rows}" if dim == "rows" else str(dim) for dim in spec.shape)
@@ -74,7 +74,14 @@ def _casts(given: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
 def _fits(wanted: tuple[Dim, ...], shape: tuple[int, ...], rows: int) -> bool:
     if len(shape) != len(wanted):
         return False
-    for dim, size in zip(wanted, shape, strict=True):
-        if size != (rows if dim == "rows" else dim) and dim != "*":
-            return False
-    return True
+    sizes = _sizes(wanted, rows)
+    return shape == sizes or all(map(_dim_fits, sizes, shape))
+
+
+def _dim_fits(dim: Dim, size: int) -> bool:
+    return dim in ("*", size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _sizes(dims: tuple[Dim, ...], rows: int) -> tuple[Dim, ...]:
+    return tuple(rows if dim == "rows" else dim for dim in dims)

@@ -4,8 +4,9 @@
 
 Closed loop, a backend that takes no time, no transport. ``us`` is the run's time by its requests:
 at 1 in flight the round trip, at more what one request takes of the loop and the lane together.
-``before`` is from the call to the backend's begin, ``after`` from its end to the reply: at more
-than 1 in flight mostly the wait for the others.
+``cpu`` is what it took of the processors, which a busy machine changes less. ``before`` is from the
+call to the backend's begin, ``after`` from its end to the reply: at more than 1 in flight mostly
+the wait for the others.
 """
 
 import argparse
@@ -40,9 +41,10 @@ HAND_OFF, INLINE = "floor: hand-off", "floor: inline"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Microseconds a request: all of it, up to the backend's begin, from its end on."""
+    """Microseconds a request: all of it, of the processors, before and after the backend."""
 
     total_us: float
+    cpu_us: float
     before_us: float
     after_us: float
 
@@ -58,9 +60,11 @@ async def measure(ask: Ask, in_flight: int, seconds: float) -> Cost:
         before_s += began_s - sent_s
         after_s += time.perf_counter() - ended_s
 
+    cpu_begin_s = time.process_time()
     done = await closed_loop.run(stamped, in_flight, seconds)
+    cpu_s = time.process_time() - cpu_begin_s
     count = len(done.latencies_s)
-    return Cost(*(1e6 * part_s / count for part_s in (done.elapsed_s, before_s, after_s)))
+    return Cost(*(1e6 * part_s / count for part_s in (done.elapsed_s, cpu_s, before_s, after_s)))
 
 
 def yielding(ask: Ask) -> Ask:
@@ -123,14 +127,18 @@ def table(costs: dict[tuple[str, int], list[Cost]]) -> list[dict[str, float | st
     for (name, in_flight), rounds in costs.items():
         base = costs[INLINE if "inline" in name.split(": ") else HAND_OFF, in_flight]
         totals, bases = ([cost.total_us for cost in each] for each in (rounds, base))
+        above = [
+            (one.total_us - least.total_us, one.cpu_us - least.cpu_us)
+            for one, least in zip(rounds, base, strict=True)
+        ]
         lines.append(
             {
                 "name": name,
                 "in flight": in_flight,
                 "us": stats.median(totals),
-                "above floor us": stats.median(
-                    [total - least for total, least in zip(totals, bases, strict=True)]
-                ),
+                "above floor us": stats.median([total_us for total_us, _ in above]),
+                "cpu us": stats.median([cost.cpu_us for cost in rounds]),
+                "above floor cpu us": stats.median([cpu_us for _, cpu_us in above]),
                 "x floor": stats.median_ratio(totals, bases),
                 "before us": stats.median([cost.before_us for cost in rounds]),
                 "after us": stats.median([cost.after_us for cost in rounds]),

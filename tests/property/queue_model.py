@@ -60,7 +60,7 @@ class ModelQueue:
     def load(self) -> Load:
         return total(self.entries)
 
-    def ahead_of(self, priority: int) -> Load:
+    def up_to(self, priority: int) -> Load:
         def is_ahead(waiting: Waiting) -> bool:
             own = waiting.request.priority == priority and waiting.deadline_s < math.inf
             return own or waiting.request.priority < priority

@@ -115,7 +115,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.rows == self.model.load().rows <= self.limits.max_queue_rows
         assert self.queue.full == self.model.full()
         for priority in PRIORITIES:
-            assert self.queue.ahead_of(priority) == self.model.ahead_of(priority)
+            assert self.queue.up_to(priority) == self.model.up_to(priority)
 
 
 class DelayedMachine(QueueMachine):

@@ -161,7 +161,7 @@ def check_left_over(journal: Journal) -> None:
     """Check that nothing is left in any scheduler, nor of any backend."""
     for backend, scheduler in journal.schedulers.items():
         queue = scheduler._queue
-        load = queue.ahead_of(journal.options.priorities)
+        load = queue.up_to(journal.options.priorities)
         counts = (len(queue), queue.rows, queue._bytes, load.requests, load.rows, load.ids)
         assert not any(counts), f"{backend.version}: the queue still counts {counts}"
         assert not len(scheduler._replies), f"{backend.version} still owes answers"

@@ -134,7 +134,7 @@ async def test_stamps_say_when_the_backend_had_the_request() -> None:
 
 def test_each_contestant_is_compared_with_its_own_floor() -> None:
     def cost(total_us: float) -> list[overhead.Cost]:
-        return [overhead.Cost(total_us, 0.0, 0.0)] * 3
+        return [overhead.Cost(total_us, total_us, 0.0, 0.0)] * 3
 
     costs = {
         (overhead.HAND_OFF, 1): cost(20.0),

@@ -77,7 +77,7 @@ def test_what_leaves_the_queue_gives_its_rows_and_bytes_back() -> None:
     assert who(queue.take(2.0).expired) == [expired]
     queue.push(drained)
     assert who(queue.drain()) == [drained]
-    assert queue.ahead_of(0) == Load(0, 0, 0)
+    assert queue.up_to(0) == Load(0, 0, 0)
     queue.push(waiting(10))
 
 
