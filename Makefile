@@ -14,7 +14,7 @@ TORCHREC := torchrec==1.8.0
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test test-slow check format proto clean
+.PHONY: serve test test-slow check format proto cpp-reference clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
@@ -38,6 +38,12 @@ format: $(DEV)
 
 proto: $(DEV)
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. transports/proto/*.proto
+
+# The C++ server that figures are compared with. It is built against the installed PyTorch.
+cpp-reference: $(SERVE)
+	@command -v cmake grpc_cpp_plugin protoc > /dev/null || { echo "needs Debian's cmake g++ pkg-config libgrpc++-dev protobuf-compiler-grpc" >&2; exit 1; }
+	cmake -S loadtest/cpp_reference -B build/cpp_reference -DTORCH=$$($(BIN)/python -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])")
+	cmake --build build/cpp_reference
 
 $(MODEL)/manifest.json: | $(SERVE)
 	$(BIN)/narsil export $(MODEL) --preset reference --device $(DEVICE)

@@ -1,0 +1,1 @@
+"""The yardstick: a C++ gRPC server of TorchRec's design, built by ``make cpp-reference``."""
