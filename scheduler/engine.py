@@ -212,6 +212,7 @@ class Engine:
             self._changed()
 
         scheduler = Scheduler(backend, options, self.observer, changed, self._clock)
+        self.observer.loaded(scheduler.spec, backend.lanes)
         return scheduler
 
     async def _reload(self, failed: Scheduler, options: SchedulerOptions, remake: Remake) -> None:
@@ -219,6 +220,7 @@ class Engine:
         try:
             await failed.close(grace_s=0.0)
             backend = await load_again(remake)
+            self.observer.reloaded(failed.spec.name, "ok" if backend else "failed")
             if backend is not None and self._can_replace(failed, backend.spec):
                 self._replace(failed, self._started_scheduler(backend, options, remake))
             elif backend is not None:

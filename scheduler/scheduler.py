@@ -214,6 +214,7 @@ class Scheduler:
             gather_s=job.gather_s,
             compute_s=job.compute_s,
             queue_s=tuple(queue_s for _, queue_s in ran),
+            version=self.spec.version,
         )
         self._observer.computed(record)
 

@@ -165,14 +165,27 @@ async def test_statistics_count_requests_rows_and_batches() -> None:
     assert len(observed.answers) == 4  # the observer behind hears of all of it, too
 
 
-async def test_statistics_without_a_name_are_of_every_model() -> None:
+@pytest.mark.parametrize(
+    ("asked", "counted"),
+    [
+        ({}, [("first", "1", 3), ("first", "2", 4), ("second", "1", 0)]),
+        ({"name": "first"}, [("first", "1", 3), ("first", "2", 4)]),
+        ({"name": "first", "version": "1"}, [("first", "1", 3)]),
+    ],
+)
+async def test_statistics_are_of_the_versions_asked_for_and_of_all_if_none_is(
+    asked: dict[str, str], counted: list[tuple[str, str, int]]
+) -> None:
     async with managed(Statistics(Observer())) as served:
         await load_all(served.engine)
-        answer = await served.client.call("ModelStatistics")
-        assert [(model.name, model.version) for model in answer.model_stats] == [
-            ("first", "2"),
-            ("second", "1"),
-        ]
+        for rows, version in ((3, "1"), (4, "")):
+            inputs = make_request(rows).inputs
+            await served.client.infer(inputs, model_name="first", model_version=version)
+        request = oip.ModelStatisticsRequest(**asked)
+        figures = (await served.client.call("ModelStatistics", request)).model_stats
+        assert [(one.name, one.version, one.inference_count) for one in figures] == counted
+        answered = [one.inference_stats.success.count for one in figures]
+        assert answered == [int(rows > 0) for _, _, rows in counted]
         error = await status_of(
             served.client.call("ModelStatistics", oip.ModelStatisticsRequest(name="nope"))
         )

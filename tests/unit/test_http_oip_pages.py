@@ -146,8 +146,13 @@ async def test_every_version_is_listed_and_described() -> None:
             {"name": "fake", "version": number, "state": "READY", "reason": ""}
             for number in ("1", "2")
         ]
-        (model,) = (await get(served, "/v2/models/stats"))["model_stats"]
-        assert model["version"] == "2"
+        for path, versions in (
+            ("", ["1", "2"]),
+            ("/fake", ["1", "2"]),
+            ("/fake/versions/1", ["1"]),
+        ):
+            figures = (await get(served, f"/v2/models{path}/stats"))["model_stats"]
+            assert [model["version"] for model in figures] == versions
         request = random_request(served.engine.spec("fake"), rows=1, seed=1)
         for path, number in ((INFER, "2"), ("/v2/models/fake/versions/1/infer", "1")):
             answer = await served.infer(json_body(request.inputs), path)

@@ -66,7 +66,7 @@ class InferenceService:
     async def _response(self, body: bytes, call: Call) -> ModelInferResponse:
         message = parse_request(body)
         call.message_id = message.id
-        spec = self._engine.spec(message.model_name, message.model_version)
-        call.knows(model=spec.name)
+        call.asked = message.model_name, message.model_version
+        spec = self._engine.spec(*call.asked)
         call.merge(decode_request(message, spec))
         return encode_response(await self._engine.infer(call.request), message)

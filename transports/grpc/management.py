@@ -14,7 +14,7 @@ from transports.grpc.metadata import own_id
 from transports.grpc.outcome import outcome_of, refuse
 from transports.grpc.statistics import statistics_message
 from transports.proto import open_inference_pb2 as oip
-from transports.statistics import statistics_of
+from transports.statistics import specs_asked, statistics_of
 
 
 class Management:
@@ -69,13 +69,11 @@ class Management:
         statistics = statistics_of(self._engine)
         if statistics is None:
             raise ServingError(Code.UNSUPPORTED, "this server keeps no statistics")
-        if request.name:
-            specs = [self._engine.spec(request.name, request.version)]
-        else:
-            # By name: figures are not kept by version, and the last is the one that serves.
-            specs = list({spec.name: spec for spec in self._engine.specs()}.values())
+        specs = specs_asked(self._engine, request.name, request.version)
         return oip.ModelStatisticsResponse(
-            model_stats=[statistics_message(spec, statistics.of(spec.name)) for spec in specs]
+            model_stats=[
+                statistics_message(spec, statistics.of(spec.name, spec.version)) for spec in specs
+            ]
         )
 
     async def _index(self, request: Any) -> Any:

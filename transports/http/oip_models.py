@@ -7,7 +7,7 @@ from scheduler.errors import Code, ServingError
 from scheduler.types import ModelSpec
 from transports.codecs.oip_http_model import document_of
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
-from transports.statistics import BatchFigures, ModelFigures, Spent, statistics_of
+from transports.statistics import BatchFigures, ModelFigures, Spent, specs_asked, statistics_of
 
 Document: TypeAlias = dict[str, Any]
 
@@ -35,17 +35,16 @@ def index(engine: Engine, only_ready: bool) -> list[Document]:
     ]
 
 
-def statistics(engine: Engine, *specs: ModelSpec) -> Document:
-    """Report what has been counted for the models of ``specs``, by name.
+def statistics(engine: Engine, model: str = "", version: str = "") -> Document:
+    """Report what has been counted for each version of ``model``, or for one; "" is every model.
 
-    Raises ServingError (UNSUPPORTED) if nobody counts.
+    Raises ServingError, UNSUPPORTED if nobody counts.
     """
     counted = statistics_of(engine)
     if counted is None:
         raise ServingError(Code.UNSUPPORTED, "this server keeps no statistics")
-    # Figures are not kept by version; of each name the last is the one that serves.
-    named = {spec.name: spec for spec in specs}
-    return {"model_stats": [_figures(spec, counted.of(name)) for name, spec in named.items()]}
+    specs = specs_asked(engine, model, version)
+    return {"model_stats": [_figures(spec, counted.of(spec.name, spec.version)) for spec in specs]}
 
 
 def _figures(spec: ModelSpec, figures: ModelFigures) -> Document:

@@ -122,13 +122,13 @@ def _add_statistics(router: APIRouter, engine: Engine) -> None:
     @router.get("/models/{model}/stats")
     @router.get("/models/{model}/versions/{version}/stats")
     async def statistics(model: str, version: str = "") -> Document:
-        """Report what has been counted for the model, all its versions together."""
-        return oip_models.statistics(engine, engine.spec(model, version))
+        """Report what has been counted for the model, version by version."""
+        return oip_models.statistics(engine, model, version)
 
     @router.get("/models/stats")
     async def all_statistics() -> Document:
         """Report what has been counted for every model."""
-        return oip_models.statistics(engine, *engine.specs())
+        return oip_models.statistics(engine)
 
 
 def _add_repository(router: APIRouter, engine: Engine) -> None:
