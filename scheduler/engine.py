@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from scheduler.backend import Backend
+from scheduler.control import ModelControl
 from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.execute import close, load
 from scheduler.lanes import Clock
@@ -30,6 +31,7 @@ class Engine:
         self, options: SchedulerOptions, observer: Observer, clock: Clock = time.monotonic
     ) -> None:
         self.observer = observer
+        self.control: ModelControl | None = None  # set where clients may load and unload models
         self._options = options
         self._clock = clock
         # By name and version, the version that serves by default last.

@@ -14,12 +14,10 @@ from scheduler.options import SchedulerOptions
 from tests.fixtures.gates import Watched, make_request
 from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_serving, status_of
 from tests.fixtures.oip_grpc import SERVICE, OipClient
-from transports.grpc.server import GrpcOptions
 from transports.proto import open_inference_pb2 as oip
 from transports.statistics import Statistics
 
 StatusCode = grpc.StatusCode
-WITH_CONTROL = GrpcOptions(port=0, model_control=True)
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,10 @@ class Managed:
 
 
 @contextlib.asynccontextmanager
-async def managed(
-    observer: Observer | None = None, options: GrpcOptions | None = None
-) -> AsyncIterator[Managed]:
+async def managed(observer: Observer | None = None) -> AsyncIterator[Managed]:
     """Serve two models, one of them in two versions; nothing is loaded or ready yet."""
     engine = Engine(SchedulerOptions(max_delay_s=0.002), observer or Observer())
-    async with grpc_client(engine, options) as (client, _):
+    async with grpc_client(engine) as (client, _):
         yield Managed(engine, OipClient(client.channel))
     await engine.close(0)
 
@@ -195,30 +191,6 @@ async def test_statistics_are_of_the_versions_asked_for_and_of_all_if_none_is(
 async def test_statistics_that_nobody_keeps_are_unimplemented() -> None:
     async with managed() as served:
         error = await status_of(served.client.call("ModelStatistics"))
-        assert error.code() is StatusCode.UNIMPLEMENTED
-
-
-async def test_a_client_may_unload_a_model_only_where_it_is_allowed() -> None:
-    request = oip.RepositoryModelUnloadRequest(model_name="first")
-    request.parameters["unload_dependents"].bool_param = False
-    async with managed() as served:
-        await load_all(served.engine)
-        error = await status_of(served.client.call("RepositoryModelUnload", request))
-        assert error.code() is StatusCode.UNAVAILABLE
-        assert "model_control" in (error.details() or "")
-        assert len(await index(served)) == 3
-    async with managed(options=WITH_CONTROL) as served:
-        await load_all(served.engine)
-        await served.client.call("RepositoryModelUnload", request)
-        assert await index(served) == [("second", "1", "READY")]
-        error = await status_of(served.client.call("RepositoryModelUnload", request))
-        assert error.code() is StatusCode.NOT_FOUND
-
-
-async def test_loading_over_the_wire_is_unimplemented() -> None:
-    async with managed(options=WITH_CONTROL) as served:
-        request = oip.RepositoryModelLoadRequest(model_name="first")
-        error = await status_of(served.client.call("RepositoryModelLoad", request))
         assert error.code() is StatusCode.UNIMPLEMENTED
 
 

@@ -244,6 +244,7 @@ async def test_openapi_documents_every_page_once(served: OipServed) -> None:
     paths = answer.json()["paths"]
     expected = {
         "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/repository/index",
+        "/v2/repository/models/{model}/load", "/v2/repository/models/{model}/unload",
         *(
             f"/v2/models/{{model}}{version}{page}"
             for version in ("", "/versions/{version}")

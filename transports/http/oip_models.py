@@ -24,17 +24,6 @@ def config(engine: Engine, model: str, version: str) -> Document:
     return document_of(config_message(engine.spec(model, version)))
 
 
-def index(engine: Engine, only_ready: bool) -> list[Document]:
-    """List the versions of every model."""
-    ready = engine.ready
-    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not ready")
-    return [
-        {"name": spec.name, "version": spec.version, "state": state, "reason": reason}
-        for spec in engine.specs()
-        if ready or not only_ready
-    ]
-
-
 def statistics(engine: Engine, model: str = "", version: str = "") -> Document:
     """Report what has been counted for each version of ``model``, or for one; "" is every model.
 
