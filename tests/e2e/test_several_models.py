@@ -81,13 +81,18 @@ async def test_of_several_models_a_request_has_to_name_one(tmp_path: Path, file:
 
 
 @pytest.mark.parametrize("transports", [TRANSPORTS, ("http3",)])
-def test_the_banner_has_a_line_for_each_model_that_works_when_pasted(
+def test_the_banner_has_lines_for_each_transport_and_each_model_that_work_when_pasted(
     tmp_path: Path, file: Path, transports: tuple[str, ...]
 ) -> None:
     with narsil_serve(tmp_path, [f"--config={file}"], transports) as process:
         lines = process.banner.partition("Try it:")[2].split("\n  ")[1:]
-        assert len(lines) == 3
-        for line, model in zip(lines, ("ranking", "ads", "feed"), strict=True):
+        # The first model has a line for each transport, the others have one.
+        of_first = len(transports[:3])
+        models = ["ranking"] * of_first + ["ads", "feed"]
+        assert sum("--transport" in line for line in lines[:of_first]) == len(
+            {"grpc", "http3"} & set(transports)
+        )
+        for line, model in zip(lines, models, strict=True):
             assert model in line
             done = subprocess.run(
                 shlex.split(line), cwd=tmp_path, capture_output=True, text=True, timeout=60,
