@@ -20,6 +20,7 @@ MODELS = """
 [server]
 backend = "fake"
 drain_delay_s = 0
+model_control = true
 [models.ranking]
 [models.ranking.scheduler]
 mode = "inline"
@@ -54,6 +55,7 @@ async def test_each_model_answers_by_its_name_in_its_own_mode_over_every_wire(
                 assert not answer.codes, answer.detail
                 assert_same_scores(answer.scores["default"], expected)
         async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+            assert (await probe.post("/v2/repository/models/ads/load")).status_code == 200
             metrics = (await probe.get("/metrics")).text
             ranking, feed = [
                 (await probe.get(f"/v1/models/{model}")).json()["properties"]
@@ -62,6 +64,8 @@ async def test_each_model_answers_by_its_name_in_its_own_mode_over_every_wire(
     for model in ("ranking", "ads", "feed"):
         assert f'narsil_batch_requests_sum{{model="{model}"}} {len(WIRES)}.0' in metrics
         assert f'narsil_model_info{{model="{model}",version="1"}} 1.0' in metrics
+    assert 'narsil_model_reloads_total{model="ads",outcome="ok"} 1.0' in metrics
+    assert "ads: reloaded, version 1 -> 1 in " in process.log
     assert ranking["scheduler.mode"] == "inline"
     assert (feed["scheduler.mode"], feed["scheduler.max_batch_ids"]) == ("batch", "500")
     for line in (

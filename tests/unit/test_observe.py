@@ -1,6 +1,8 @@
 """The metrics an operator reads."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,3 +214,24 @@ def test_the_openmetrics_format_is_one_that_its_own_parser_accepts() -> None:
     parse: Any = openmetrics.text_string_to_metric_families
     families = {family.name for family in parse(body.decode())}
     assert {"narsil_batch_ids", "narsil_requests", "narsil_lane_busy_seconds"} <= families
+
+
+def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(narsil_\w+)` \| (.*?) \|", page, re.MULTILINE)
+    documented = {
+        name.removesuffix("_total"): set(re.findall(r"`(\w+)`", labels)) for name, labels in rows
+    }
+    observer = PrometheusObserver()
+    observer.loaded(spec("a", "1"), lanes=1)
+    observer.serving((spec("a", "1"),))
+    observer.answered(answered(None, model="a"))
+    observer.queued("a", 1)
+    observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
+    body, _ = observer.exposition("text/plain")
+    exposed = {
+        family.name: {label for sample in family.samples for label in sample.labels} - {"le"}
+        for family in text_string_to_metric_families(body.decode())
+        if family.name.startswith("narsil_")
+    }
+    assert documented == exposed
