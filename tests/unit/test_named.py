@@ -1,5 +1,6 @@
 """Whose request it was, as metrics and statistics count it, however early it was refused."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.options import SchedulerOptions
-from tests.fixtures.gates import Watched
-from tests.fixtures.grpc_calls import Answers, grpc_client, status_of
+from tests.fixtures.gates import Watched, make_request
+from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_serving, status_of
 from tests.fixtures.oip_grpc import OipClient
 from tests.fixtures.oip_http import oip_served
 from transports.grpc.server import GrpcOptions
@@ -103,3 +104,25 @@ async def test_an_infer_call_refused_over_grpc_counts_for_the_model_in_its_messa
         record = await observed.answer()
     await engine.close(0.0)
     assert (record.model, record.version) == counted
+
+
+@pytest.mark.parametrize("service", ["predictor", "inference"])
+async def test_a_call_counts_for_the_version_that_answers_it_though_another_serves_by_then(
+    service: str,
+) -> None:
+    async with grpc_serving() as served:
+        if service == "predictor":
+            call = served.client.predict()
+        else:
+            call = OipClient(served.client.channel).infer(make_request(2).inputs)
+        asking = asyncio.ensure_future(call)
+        run = await served.serving.gate.began()
+        engine = served.serving.engine
+        swapping = asyncio.create_task(engine.swap(Watched(version="2")))
+        while engine.spec("fake").version == "1":  # noqa: ASYNC110  # a thread loads it
+            await asyncio.sleep(0)
+        run.finish()
+        await asking
+        await swapping
+        record = await served.observed.answer()
+        assert (record.model, record.version) == ("fake", "1")

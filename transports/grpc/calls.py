@@ -23,8 +23,8 @@ from transports.named import Named, named
 class Call:
     """One request on its way. ``request`` holds what is known of it so far.
 
-    ``message_id`` is the id within its message, as it is written there. ``asked`` is the model and
-    the version that it asks for, each perhaps "", or None while nobody has read that yet.
+    ``message_id`` is the id within its message, as it is written there. ``named`` is what it
+    names of what was served when that was read.
     """
 
     def __init__(self, context: Any) -> None:
@@ -33,7 +33,7 @@ class Call:
         self.timeout_s = math.inf
         self.request = InferRequest(model="", rows=0, inputs={}, id=own_id(self.metadata))
         self.message_id = ""
-        self.asked: tuple[str, str] | None = None
+        self.named = Named()
         self.context = context
 
     def merge(self, request: InferRequest) -> None:
@@ -81,7 +81,7 @@ class Calls:
         """
         call = Call(context)
         if model_key is not None:
-            call.asked = call.metadata.get(model_key, ""), ""
+            call.named = named(self._engine, call.metadata.get(model_key, ""))
         outcome = await self.attempt(serve, body, call)
         if isinstance(outcome, ServingError):
             refuse(context, outcome, call.request.id)
@@ -119,12 +119,11 @@ class Calls:
         return await serve(body, call)
 
     def _record(self, call: Call, failure: ServingError | None) -> None:
-        model, version = named(self._engine, *call.asked) if call.asked else Named()
         self._engine.observer.answered(
             Answered(
                 transport="grpc",
-                model=model,
-                version=version,
+                model=call.named.model,
+                version=call.named.version,
                 rows=call.request.rows,
                 code=failure.code if failure else None,
                 duration_s=time.perf_counter() - call.started_s,
