@@ -45,12 +45,12 @@ def show(
 
 
 def _lines_to_try(config: Config, served: Sequence[Served], urls: Mapping[str, str]) -> list[str]:
-    """Return a line for every transport, or of several models for each the first transport's."""
-    if len(served) == 1:
-        return _lines_for(config, served[0], "", urls)
-    return [
-        line for model in served for line in _lines_for(config, model, model.spec.name, urls)[:1]
-    ]
+    """Return a line for every transport that asks the first model, and one for each other model."""
+    first, *others = served
+    lines = _lines_for(config, first, first.spec.name if others else "", urls)
+    for model in others:
+        lines += _lines_for(config, model, model.spec.name, urls)[:1]
+    return lines
 
 
 def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]) -> list[str]:

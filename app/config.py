@@ -32,6 +32,10 @@ class ServerOptions:
     grace_s: float = field(
         default=20.0, metadata={"help": "seconds that requests under way may take to finish"}
     )
+    model_control: bool = field(
+        default=False,
+        metadata={"help": "let any client load and unload models (Open Inference Protocol)"},
+    )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from app.series import Counters, Gauges, Histograms, Labels
 from scheduler.errors import Code
-from scheduler.observer import Answered, Computed, DropReason, Observer
+from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
 from scheduler.types import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -63,8 +63,24 @@ class PrometheusObserver(Observer):
         self._dropped = self._counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
+        self._reloads = self._counters(
+            "model_reloads", "Loads of a model in its own place", ("model", "outcome")
+        )
         self._info = self._gauges("model_info", "Models served", ("model", "version"))
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
+
+    def loaded(self, spec: ModelSpec, lanes: int) -> None:
+        """Begin every series of a model that no event has begun: a dashboard shows 0, not a gap."""
+        for reason in get_args(DropReason):
+            self._dropped.by[spec.name, reason] += 0
+        for outcome in get_args(ReloadOutcome):
+            self._reloads.by[spec.name, outcome] += 0
+        for lane in range(lanes):
+            self._busy.by[spec.name, str(lane)] += 0
+
+    def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
+        """Count a reload."""
+        self._reloads.by[model, outcome] += 1
 
     def answered(self, record: Answered) -> None:
         """Count the answer; log it if it is an error."""

@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -56,6 +58,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--transport", choices=sorted(URLS), default="http", help=f"how to send it {shown}")
     add("--url", help="where the server listens, if not at the usual port on this host")
     add("--model", default="", help="model name; not needed if one is served")
+    add("--priority", type=int, default=0, help=f"class to be served in, 0 the first {shown}")
+    add("--timeout-ms", type=float, default=math.inf, help="milliseconds the answer is worth it")
     add("--timeout", type=float, default=10.0, help=f"seconds to wait {shown}")
     add("--ca", type=Path, default=CERTIFICATE, help=f"certificate to trust, for https:// {shown}")
     add(
@@ -65,6 +69,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         f"needs {shown}",
     )
     arguments = parser.parse_args(argv)
+    if arguments.priority < 0:
+        parser.error(f"--priority must be 0 or more, got {arguments.priority}")
+    if not arguments.timeout_ms > 0:
+        parser.error(f"--timeout-ms must be above 0, got {arguments.timeout_ms:g}")
     arguments.url = (arguments.url or URLS[arguments.transport]).rstrip("/")
     _check_url(parser, arguments.url, f"--transport {arguments.transport}", arguments.transport)
     _check_url(parser, arguments.describe, "--describe", "http")
@@ -84,6 +92,12 @@ def _check_url(parser: argparse.ArgumentParser, url: str, flag: str, transport: 
 
 async def _predict(arguments: argparse.Namespace) -> tuple[Mapping[str, Array], float]:
     body = await _body(arguments)
+    # A JSON file may have its own: the smaller timeout counts, and the file's priority first.
+    body = dataclasses.replace(
+        body,
+        priority=body.priority or arguments.priority,
+        timeout_ms=min(body.timeout_ms, arguments.timeout_ms),
+    )
     started_s = time.perf_counter()
     try:
         async with asyncio.timeout(arguments.timeout):
@@ -119,7 +133,7 @@ async def _body(arguments: argparse.Namespace) -> Body:
         request = predict_json.decode_request(content, await _describe(arguments))
     except ServingError as error:
         raise PredictError(f"{arguments.request}: {error.detail}") from error
-    return Body(_encode(request.inputs), PROTOBUF)
+    return Body(_encode(request.inputs), PROTOBUF, request.priority, request.timeout_s * 1e3)
 
 
 def _encode(inputs: Mapping[str, Array]) -> bytes:

@@ -1,5 +1,6 @@
 """Send one predict request over one transport; errors become one sentence."""
 
+import math
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,19 +22,43 @@ class PredictError(Exception):
 
 @dataclass(frozen=True)
 class Body:
-    """A request or an answer as it goes over the wire."""
+    """A request or an answer as it goes over the wire.
+
+    A request may have a ``priority``, 0 the first, and a ``timeout_ms``, infinite for none.
+    """
 
     content: bytes
     content_type: str
+    priority: int = 0
+    timeout_ms: float = math.inf
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What HTTP says of a request beside its body."""
+        headers = {"content-type": self.content_type}
+        if self.priority:
+            headers["x-request-priority"] = str(self.priority)
+        if self.timeout_ms < math.inf:
+            headers["x-request-timeout-ms"] = f"{self.timeout_ms:f}"
+        return headers
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What gRPC says of a request beside its message and deadline."""
+        return (("priority", str(self.priority)),) if self.priority else ()
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The deadline of a gRPC call."""
+        return self.timeout_ms / 1000 if self.timeout_ms < math.inf else None
 
 
 async def over_http(url: str, model: str, body: Body, ca: Path) -> Body:
     """POST ``body`` over HTTP/1.1, for https:// trusting ``ca``. Raises PredictError."""
-    headers = {"content-type": body.content_type}
     try:
         async with _http_client(url, ca) as client:
             answer = await client.post(
-                url + predict_path(model), content=body.content, headers=headers
+                url + predict_path(model), content=body.content, headers=body.headers
             )
     except httpx.HTTPError as error:
         raise _unanswered(url, error) from error
@@ -52,11 +77,10 @@ async def get(url: str, ca: Path) -> Body:
 
 async def over_http3(url: str, model: str, body: Body, ca: Path) -> Body:
     """POST ``body`` over HTTP/3, trusting ``ca``. Raises PredictError."""
-    headers = {"content-type": body.content_type}
     target = httpx.URL(url)
     try:
         async with Http3Client.connect(target.host, target.port or 443, ca) as client:
-            answer = await client.post(predict_path(model), body.content, headers)
+            answer = await client.post(predict_path(model), body.content, body.headers)
     except (OSError, Http3Error) as error:
         raise _unanswered(url, error) from error
     return _checked(answer.status, answer.headers, answer.body)
@@ -64,11 +88,12 @@ async def over_http3(url: str, model: str, body: Body, ca: Path) -> Body:
 
 async def over_grpc(url: str, model: str, body: Body) -> Body:
     """Call predictor.Predictor/Predict. Raises PredictError."""
-    metadata = (("narsil-model", model),) if model else ()
+    metadata = (*body.metadata, *((("narsil-model", model),) if model else ()))
     try:
         async with grpc.aio.insecure_channel(urlsplit(url).netloc) as channel:
             call = channel.unary_unary("/predictor.Predictor/Predict")
-            return Body(await call(body.content, metadata=metadata), PROTOBUF)
+            answer = await call(body.content, metadata=metadata, timeout=body.timeout_s)
+            return Body(answer, PROTOBUF)
     except grpc.aio.AioRpcError as error:
         raise PredictError(f"{error.code().name}: {error.details()}") from error
 

@@ -14,6 +14,7 @@ from app.config import ServerOptions
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.reloader import Reloader
+from app.repository import Repository
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
@@ -55,9 +56,14 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
     observer = PrometheusObserver()
-    engine = Engine(SchedulerOptions(), Statistics(observer))
+    statistics = Statistics(observer)
+    engine = Engine(SchedulerOptions(), statistics)
     engine.watch(lambda: observer.serving(engine.specs()))
-    reloader = Reloader(engine, parts.server.grace_s)
+    engine.watch(lambda: statistics.serving(engine.specs()))
+    repository = Repository(engine, parts.server.grace_s)
+    if parts.server.model_control:
+        engine.control = repository
+    reloader = Reloader(repository)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     lag = asyncio.create_task(observer.watch_loop())
     try:
@@ -67,15 +73,16 @@ async def serve(parts: Parts, opened: Opened) -> bool:
             if served is not None:
                 _settle_memory()
                 engine.open()
+                repository.add(served)
                 opened(served, addresses)
-                reloading = asyncio.create_task(reloader.run(served))
+                reloading = asyncio.create_task(reloader.run())
                 await stop.requested.wait()
                 reloading.cancel()
             undo.pop_all()  # from here on the orderly way out
             await _drain(parts, engine, stop)
     finally:
         lag.cancel()
-    return served is not None and not reloader.busy
+    return served is not None and not repository.busy
 
 
 async def _listen(

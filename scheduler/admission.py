@@ -106,8 +106,9 @@ class Admission:
             self._dropped("predicted_late")
             raise ServingError(
                 Code.OVERLOADED,
-                f"timeout: an answer would take about {expected_s * 1e3:.3g} ms, too long for the"
-                f" timeout of {timeout_s * 1e3:g} ms",
+                f"timeout: an answer would take about {expected_s * 1e3:.3g} ms, above"
+                f" {TIMEOUT_SHARE * timeout_s * 1e3:.3g} ms, which is {TIMEOUT_SHARE:.0%} of the"
+                f" timeout of {timeout_s * 1e3:g} ms (refuse_late)",
                 retry_after_s=expected_s - TIMEOUT_SHARE * timeout_s,
             )
         return expected_s

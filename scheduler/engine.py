@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from scheduler.backend import Backend
+from scheduler.control import ModelControl
 from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.execute import close, load
 from scheduler.lanes import Clock
@@ -30,6 +31,7 @@ class Engine:
         self, options: SchedulerOptions, observer: Observer, clock: Clock = time.monotonic
     ) -> None:
         self.observer = observer
+        self.control: ModelControl | None = None  # set where clients may load and unload models
         self._options = options
         self._clock = clock
         # By name and version, the version that serves by default last.
@@ -212,6 +214,7 @@ class Engine:
             self._changed()
 
         scheduler = Scheduler(backend, options, self.observer, changed, self._clock)
+        self.observer.loaded(scheduler.spec, backend.lanes)
         return scheduler
 
     async def _reload(self, failed: Scheduler, options: SchedulerOptions, remake: Remake) -> None:
@@ -219,6 +222,7 @@ class Engine:
         try:
             await failed.close(grace_s=0.0)
             backend = await load_again(remake)
+            self.observer.reloaded(failed.spec.name, "ok" if backend else "failed")
             if backend is not None and self._can_replace(failed, backend.spec):
                 self._replace(failed, self._started_scheduler(backend, options, remake))
             elif backend is not None:

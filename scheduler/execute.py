@@ -29,7 +29,7 @@ def load(backend: Backend) -> None:
         backend.load()
     except LoadError:
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: it would end the process through the loop
         raise LoadError(f"the model failed to load: {error!r}") from error
 
 
@@ -37,7 +37,7 @@ def load_new(make: Callable[[], Backend]) -> Backend:
     """Return a backend made by ``make`` and loaded. Raises LoadError and nothing else."""
     try:
         backend = make()
-    except Exception as error:
+    except BaseException as error:
         raise LoadError(f"the backend cannot be made: {error!r}") from error
     load(backend)
     return backend
@@ -47,7 +47,7 @@ def close(backend: Backend) -> None:
     """Let the backend release everything; if it cannot, only the log hears of it."""
     try:
         backend.close()
-    except Exception:
+    except BaseException:
         logger.exception("a backend's close failed")
 
 
@@ -57,7 +57,7 @@ def check(backend: Backend, request: InferRequest) -> None:
         backend.check(request)
     except ServingError:
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: this is the event loop's own thread
         logger.exception("request %s: check failed", request.id)
         raise _internal() from error
 

@@ -81,6 +81,12 @@ class Job:
         self._prepared = None
         self._step_s = math.inf
 
+    def lose(self, backend: Backend, why: str) -> None:
+        """End with nothing computed: the thread that ran it, or the device, is gone."""
+        execution = Execution(backend, len(self.pieces))
+        execution.lost = why
+        self._conclude(self.pieces, execution)
+
     def _conclude(self, chosen: tuple[Piece, ...], execution: Execution) -> None:
         if len(chosen) == len(self.pieces):
             self.outcomes = tuple(execution.outcomes)

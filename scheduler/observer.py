@@ -7,13 +7,18 @@ from typing import Literal
 
 from scheduler.errors import Code
 from scheduler.often import often_made
+from scheduler.types import ModelSpec
 
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
+ReloadOutcome = Literal["ok", "failed"]
 
 
 @often_made(frozen=True, slots=True)
 class Answered:
-    """One request as its transport saw it; ``code`` is None for success."""
+    """One request as its transport saw it; ``code`` is None for success.
+
+    ``model`` and ``version`` are what is served, "" if the request named nothing that is.
+    """
 
     transport: str
     model: str
@@ -22,6 +27,7 @@ class Answered:
     duration_s: float
     request_id: str = ""
     detail: str = ""
+    version: str = ""
 
 
 @often_made(frozen=True, slots=True)
@@ -38,10 +44,17 @@ class Computed:
     gather_s: float
     compute_s: float
     queue_s: tuple[float, ...]
+    version: str = ""
 
 
 class Observer:
     """Watch nothing; subclasses watch something."""
+
+    def loaded(self, spec: ModelSpec, lanes: int) -> None:
+        """A model, or a version of one, is about to be served on so many lanes."""
+
+    def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
+        """A model was loaded anew in the place of itself, or could not be."""
 
     def answered(self, record: Answered) -> None:
         """A transport has an answer for a request, good or bad."""

@@ -53,14 +53,14 @@ def cut(spec: ModelSpec, request: InferRequest, start: int, stop: int) -> InferR
 def _cut_input(tensor: TensorSpec, request: InferRequest, start: int, stop: int) -> Array:
     array = request.inputs[tensor.name]
     if tensor.lengths:
-        lengths = request.inputs[tensor.lengths].astype(np.int64).reshape(-1, request.rows)
-        ends = np.cumsum(lengths).reshape(lengths.shape)
-        begins = ends - lengths
+        lengths = request.inputs[tensor.lengths].reshape(-1, request.rows)
+        # Sums by feature: the ids before the rows wanted, those of the rows, and those after.
+        before = lengths[:, :start].sum(axis=1, dtype=np.int64)
+        own = lengths[:, start:stop].sum(axis=1, dtype=np.int64)
+        after = lengths[:, stop:].sum(axis=1, dtype=np.int64)
+        ends = np.cumsum(before + own + after) - after
         return np.concatenate(
-            [
-                array[first:last]
-                for first, last in zip(begins[:, start], ends[:, stop - 1], strict=True)
-            ]
+            [array[first:last] for first, last in zip(ends - own, ends, strict=True)]
         )
     if "rows" not in tensor.shape:
         return array

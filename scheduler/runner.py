@@ -1,6 +1,7 @@
 """What runs: the jobs of one model on its lanes, or on the loop itself, watched for being stuck."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 
@@ -9,6 +10,8 @@ from scheduler.forecast import Forecast
 from scheduler.lanes import Clock, Job, Lanes, Wanted
 from scheduler.options import SchedulerOptions
 from scheduler.waiting import NOTHING, Load
+
+logger = logging.getLogger(__name__)
 
 
 class Runner:
@@ -88,7 +91,11 @@ class Runner:
 
     def run_inline(self, job: Job) -> None:
         """Run ``job`` now, on the calling thread, which is the loop's; nobody is called."""
-        job.run(self._backend, self._wanted, self._clock, 0)
+        try:
+            job.run(self._backend, self._wanted, self._clock, 0)
+        except BaseException:  # SystemExit and such would end a lane's thread: not the loop's
+            logger.exception("%s: the backend ended its thread", self._backend.spec.name)
+            job.lose(self._backend, "a compute thread ended")
         self._learn(job, self._clock())
 
     def forget_unbegun(self) -> list[Job]:

@@ -146,6 +146,8 @@ class Scheduler:
             for piece in taken.expired:
                 self._miss(piece)
             if taken.batch:
+                for piece in taken.batch:
+                    piece.waiting.handed_out += 1
                 run(Job(taken.batch))
             elif taken.wake_s is not None:
                 self._wake = self._loop.call_at(taken.wake_s, self._guard, self._dispatch)
@@ -186,9 +188,11 @@ class Scheduler:
     def _answer(self, job: Job) -> None:
         ran: list[tuple[Piece, float]] = []
         for piece, outcome in zip(job.pieces, job.outcomes, strict=True):
+            piece.waiting.handed_out -= 1
             if outcome is None:
                 self._not_run(piece, self._why_unwanted(piece.waiting))
                 continue
+            piece.waiting.begun = True
             queue_s = job.started_s - piece.waiting.arrived_s
             ran.append((piece, queue_s))
             answer = answer_of(self.spec, piece.waiting.request, outcome, queue_s)
@@ -210,6 +214,7 @@ class Scheduler:
             gather_s=job.gather_s,
             compute_s=job.compute_s,
             queue_s=tuple(queue_s for _, queue_s in ran),
+            version=self.spec.version,
         )
         self._observer.computed(record)
 
@@ -240,7 +245,8 @@ class Scheduler:
         self._not_run(piece, "deadline")
 
     def _not_run(self, piece: Piece, reason: DropReason) -> None:
-        if piece.start == 0:  # else it has begun: its first rows ran in an earlier batch
+        # Lanes may begin the pieces of one request in any order: the last to come back decides.
+        if not piece.waiting.begun and not piece.waiting.handed_out:
             self._dropped(reason)
 
     def _why_unwanted(self, waiting: Waiting) -> DropReason:
@@ -271,8 +277,10 @@ class Scheduler:
         self._stop_waking()
         drained = self._queue.drain()
         self._replies.give_all(code, detail)
-        unbegun = [piece for job in self._runner.forget_unbegun() for piece in job.pieces]
-        for piece in (*drained, *unbegun):
+        for piece in drained:
+            self._not_run(piece, "draining")
+        for piece in [piece for job in self._runner.forget_unbegun() for piece in job.pieces]:
+            piece.waiting.handed_out -= 1
             self._not_run(piece, "draining")
         self._guard(self._report_queue)
 

@@ -18,12 +18,14 @@ BatchSeconds: TypeAlias = Callable[[int, int], float]
 class Waiting:
     """One admitted request; equal only to itself. Times are on the queue's clock (seconds).
 
-    Nobody changes it; it is not frozen because that triples what making one costs. The nouns below
-    are tuples for the same reason: they are made for every request.
+    Nobody changes it but for the last two, which are the scheduler's own; it is not frozen because
+    that triples what making one costs. The nouns below are tuples for the same reason: they are
+    made for every request.
 
     ``ids_before`` (rows + 1,) counts the ids before each row: given if the request is larger than
     a batch, which is then split. ``group`` is what requests must have in common to share a batch.
-    ``expected_s`` is how long the answer was forecast to take, 0 if nobody knew.
+    ``expected_s`` is how long the answer was forecast to take, 0 if nobody knew. ``handed_out``
+    counts the pieces that are with the lanes, ``begun`` says that one has run.
     """
 
     request: InferRequest
@@ -33,6 +35,8 @@ class Waiting:
     ids_before: npt.NDArray[np.int64] | None = None
     group: tuple[str, ...] = ()
     expected_s: float = 0.0
+    handed_out: int = 0
+    begun: bool = False
 
 
 class Piece(NamedTuple):

@@ -5,11 +5,12 @@ Durations are nanoseconds. A request is charged with all of the time that its ba
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
-from scheduler.observer import Answered, Computed, DropReason, Observer
+from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
+from scheduler.types import ModelSpec
 
 
 @dataclass(slots=True)
@@ -35,7 +36,9 @@ class BatchFigures:
 
 @dataclass(slots=True)
 class ModelFigures:
-    """What one model has done: ``success`` and ``fail`` from receipt to answer, by request.
+    """What one version of a model has done.
+
+    ``success`` and ``fail`` count its requests and time them from receipt to answer.
 
     ``queue``, ``gather`` and ``compute`` count the requests of each batch; ``rows`` and
     ``batches`` were computed, the last of them ``last_ms`` after 1970. ``by_rows`` is by the rows
@@ -54,21 +57,37 @@ class ModelFigures:
 
 
 class Statistics(Observer):
-    """Count for each model, and pass everything on to ``following``."""
+    """Count for each version of each model, and pass everything on to ``following``."""
 
     def __init__(self, following: Observer, now_s: Callable[[], float] = time.time) -> None:
         self._following = following
         self._now_s = now_s
-        self._models: dict[str, ModelFigures] = {}
+        self._models: dict[tuple[str, str], ModelFigures] = {}
 
-    def of(self, model: str) -> ModelFigures:
-        """Return the figures of ``model``, a name that is served; they go on changing."""
-        return self._models.setdefault(model, ModelFigures())
+    def of(self, model: str, version: str) -> ModelFigures:
+        """Return the figures of a version that is served; they go on changing."""
+        figures = self._models.get((model, version))
+        if figures is None:
+            figures = self._models[model, version] = ModelFigures()
+        return figures
+
+    def serving(self, specs: Iterable[ModelSpec]) -> None:
+        """Forget the figures of every version but those that are served."""
+        served = {(spec.name, spec.version) for spec in specs}
+        self._models = {key: figures for key, figures in self._models.items() if key in served}
+
+    def loaded(self, spec: ModelSpec, lanes: int) -> None:
+        """Pass it on."""
+        self._following.loaded(spec, lanes)
+
+    def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
+        """Pass it on."""
+        self._following.reloaded(model, outcome)
 
     def answered(self, record: Answered) -> None:
         """Count a request by its outcome."""
-        if record.model:  # else it named no model that is served
-            figures = self.of(record.model)
+        if record.version:  # else it named nothing that is served
+            figures = self.of(record.model, record.version)
             spent = figures.success if record.code is None else figures.fail
             spent.add(1, record.duration_s)
         self._following.answered(record)
@@ -83,7 +102,7 @@ class Statistics(Observer):
 
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""
-        figures, requests = self.of(record.model), len(record.queue_s)
+        figures, requests = self.of(record.model, record.version), len(record.queue_s)
         figures.queue.add(requests, sum(record.queue_s) / max(requests, 1))
         figures.gather.add(requests, record.gather_s)
         figures.compute.add(requests, record.compute_s)
@@ -103,3 +122,14 @@ class Statistics(Observer):
 def statistics_of(engine: Engine) -> Statistics | None:
     """Return the statistics that ``engine`` reports to, or None if nobody counts."""
     return engine.observer if isinstance(engine.observer, Statistics) else None
+
+
+def specs_asked(engine: Engine, model: str, version: str) -> tuple[ModelSpec, ...]:
+    """Return whose figures are asked for: "" stands for every model, or every version of one.
+
+    Raises ServingError.
+    """
+    if not model:
+        return engine.specs()
+    spec = engine.spec(model, version)
+    return (spec,) if version else tuple(one for one in engine.specs() if one.name == spec.name)

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.fake import FakeBackend, FakeOptions
-from scheduler.engine import Engine
-from scheduler.observer import Observer
-from scheduler.options import SchedulerOptions
+from backends.fake import FakeBackend
 from tests.fixtures.gates import make_request
 from tests.fixtures.grpc_calls import grpc_client
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES
-from transports.grpc.server import GrpcOptions
-from transports.statistics import Statistics
+from tests.fixtures.stock import Stock, Version, stocked
 
 pytest.importorskip("tritonclient")
 
@@ -49,17 +45,19 @@ def scores(backend: FakeBackend, seed: int) -> list[list[float]]:
 
 
 async def test_tritonclient_works_as_it_is_over_grpc() -> None:
-    backend = FakeBackend(FakeOptions())
-    engine = Engine(SchedulerOptions(), Statistics(Observer()))
-    await engine.load(backend)
-    engine.open()
-    async with grpc_client(engine, GrpcOptions(port=0, model_control=True)) as (client, _):
+    backend = Version("1")
+    async with (
+        stocked({backend: Stock([Version("2")])}) as state,
+        grpc_client(state.engine) as (client, _),
+    ):
+        state.engine.control = state.repository
         answers = await answers_of_the_client(f"127.0.0.1:{client.port}")
-    await engine.close(0)
     check_descriptions(answers["sync"])
     check_scores(answers["sync"], backend)
     check_statistics(answers["sync"]["statistics"]["model_stats"][0])
-    assert (answers["unload"], answers["still_ready"]) == ("answered", False)
+    assert answers["unloaded"] == {"answer": "answered", "ready": False, "versions": [""]}
+    assert answers["loaded"] == {"answer": "answered", "ready": True, "versions": ["2"]}
+    assert answers["unknown"] == "StatusCode.NOT_FOUND"
     assert set(answers["sync"]["refused"].values()) == {"StatusCode.UNIMPLEMENTED"}
     aio = answers["aio"]
     assert aio["ready"] == [True, True, True]
@@ -72,7 +70,7 @@ def check_descriptions(answers: dict[str, Any]) -> None:
     assert answers["live"] is answers["ready"] is True
     assert answers["models_ready"] == [True, False]
     assert answers["server"]["name"] == "narsil"
-    assert "statistics" in answers["server"]["extensions"]
+    assert {"statistics", "model_repository"} <= set(answers["server"]["extensions"])
     shapes = {tensor["name"]: tensor["shape"] for tensor in answers["model"]["inputs"]}
     assert shapes == {"float_features": ["-1", "3"], "id_list_features": ["-1", "2"]}
     assert answers["config"]["max_batch_size"] == 16384

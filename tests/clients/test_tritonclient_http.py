@@ -14,7 +14,9 @@ from scheduler.types import Array, InferRequest
 from tests.fixtures.oip_grpc import as_pairs, as_table
 from tests.fixtures.oip_http import Arrays, oip_served, one_id_each
 from tests.fixtures.requests import features, random_request
+from tests.fixtures.stock import Stock, Version, stocked
 from transports.codecs.oip_tensors import datatype_of
+from transports.http.server import HttpOptions, HttpTransport
 
 triton: Any = pytest.importorskip("tritonclient.http")
 utils: Any = pytest.importorskip("tritonclient.utils")
@@ -189,3 +191,23 @@ async def test_the_asyncio_client_is_served() -> None:
                 response_compression_algorithm=coding,
             )
             assert right(result, MANY)
+
+
+async def test_models_are_loaded_and_unloaded_where_the_server_lets_clients() -> None:
+    def control(client: Any) -> list[Any]:
+        found = []
+        for change in (client.unload_model, client.load_model):
+            change("fake")
+            found.append((client.is_model_ready("fake"), client.get_model_repository_index()))
+        return found
+
+    async with stocked({Version("1"): Stock([Version("2")])}) as state:
+        state.engine.control = state.repository
+        transport = HttpTransport(HttpOptions(port=0))
+        (url,) = await transport.start(state.engine)
+        with triton.InferenceServerClient(urlsplit(url).netloc) as client:
+            unloaded, loaded = await asyncio.to_thread(control, client)
+        await transport.stop(1.0)
+    gone = {"name": "fake", "version": "", "state": "UNAVAILABLE", "reason": "unloaded"}
+    assert unloaded == (False, [gone])
+    assert loaded == (True, [{"name": "fake", "version": "2", "state": "READY", "reason": ""}])

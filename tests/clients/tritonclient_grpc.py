@@ -106,7 +106,7 @@ def stream(client: Any) -> list[Any]:
 def refused(client: Any) -> dict[str, str]:
     """Ask for what is not served."""
     calls: dict[str, Callable[[], Any]] = {
-        "load": lambda: client.load_model(MODEL),
+        "load_files": lambda: client.load_model(MODEL, config="{}", files={"file:1/x": b"x"}),
         "trace": client.get_trace_settings,
         "update_trace": lambda: client.update_trace_settings(settings={"trace_level": "OFF"}),
         "log": client.get_log_settings,
@@ -139,17 +139,28 @@ async def run_aio(url: str) -> dict[str, Any]:
     return {"ready": ready, "model": model, "infer": scores(result), "stream": streamed}
 
 
-def unload(url: str) -> dict[str, Any]:
-    """Unload the model."""
+def control(url: str) -> dict[str, Any]:
+    """Unload the model and load it again."""
     with sync_client.InferenceServerClient(url) as client:
-        answer = failure(lambda: client.unload_model(MODEL))
-        return {"unload": answer, "still_ready": client.is_model_ready(MODEL)}
+
+        def after(call: Callable[[str], Any]) -> dict[str, Any]:
+            answer = failure(lambda: call(MODEL))
+            index = client.get_model_repository_index(as_json=True)["models"]
+            versions = [model.get("version", "") for model in index]
+            ready = client.is_model_ready(MODEL)
+            return {"answer": answer, "ready": ready, "versions": versions}
+
+        return {
+            "unloaded": after(client.unload_model),
+            "loaded": after(client.load_model),
+            "unknown": failure(lambda: client.load_model("nope")),
+        }
 
 
 def main() -> None:
     """Print what came back."""
     url = sys.argv[1]
-    answers = {"sync": run_sync(url), "aio": asyncio.run(run_aio(url)), **unload(url)}
+    answers = {"sync": run_sync(url), "aio": asyncio.run(run_aio(url)), **control(url)}
     json.dump(answers, sys.stdout)
 
 

@@ -1,7 +1,6 @@
 """Several models behind one server, each with settings of its own."""
 
 import asyncio
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from backends.fake import FakeBackend
 from scheduler.errors import Code
 from tests.e2e.clients import ask, served_by, until
+from tests.e2e.pasted import check_lines
 from tests.e2e.process import ANY_PORTS, NARSIL, TRANSPORTS, narsil_serve
 from tests.fixtures.requests import random_request
 from tests.fixtures.scores import assert_same_scores
@@ -20,6 +20,7 @@ MODELS = """
 [server]
 backend = "fake"
 drain_delay_s = 0
+model_control = true
 [models.ranking]
 [models.ranking.scheduler]
 mode = "inline"
@@ -54,6 +55,7 @@ async def test_each_model_answers_by_its_name_in_its_own_mode_over_every_wire(
                 assert not answer.codes, answer.detail
                 assert_same_scores(answer.scores["default"], expected)
         async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+            assert (await probe.post("/v2/repository/models/ads/load")).status_code == 200
             metrics = (await probe.get("/metrics")).text
             ranking, feed = [
                 (await probe.get(f"/v1/models/{model}")).json()["properties"]
@@ -62,6 +64,8 @@ async def test_each_model_answers_by_its_name_in_its_own_mode_over_every_wire(
     for model in ("ranking", "ads", "feed"):
         assert f'narsil_batch_requests_sum{{model="{model}"}} {len(WIRES)}.0' in metrics
         assert f'narsil_model_info{{model="{model}",version="1"}} 1.0' in metrics
+    assert 'narsil_model_reloads_total{model="ads",outcome="ok"} 1.0' in metrics
+    assert "ads: reloaded, version 1 -> 1 in " in process.log
     assert ranking["scheduler.mode"] == "inline"
     assert (feed["scheduler.mode"], feed["scheduler.max_batch_ids"]) == ("batch", "500")
     for line in (
@@ -81,21 +85,19 @@ async def test_of_several_models_a_request_has_to_name_one(tmp_path: Path, file:
 
 
 @pytest.mark.parametrize("transports", [TRANSPORTS, ("http3",)])
-def test_the_banner_has_a_line_for_each_model_that_works_when_pasted(
+def test_the_banner_has_lines_for_each_transport_and_each_model_that_work_when_pasted(
     tmp_path: Path, file: Path, transports: tuple[str, ...]
 ) -> None:
     with narsil_serve(tmp_path, [f"--config={file}"], transports) as process:
         lines = process.banner.partition("Try it:")[2].split("\n  ")[1:]
-        assert len(lines) == 3
-        for line, model in zip(lines, ("ranking", "ads", "feed"), strict=True):
-            assert model in line
-            done = subprocess.run(
-                shlex.split(line), cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            assert "default" in done.stdout
-            assert "error" not in done.stdout
+        # The first model has a line for each transport, the others have one.
+        of_first = len(transports[:3])
+        models = ["ranking"] * of_first + ["ads", "feed"]
+        assert sum("--transport" in line for line in lines[:of_first]) == len(
+            {"grpc", "http3"} & set(transports)
+        )
+        assert all(model in line for line, model in zip(lines, models, strict=True))
+        check_lines(lines, tmp_path)
 
 
 def test_one_model_that_cannot_be_loaded_is_named_and_nothing_is_served(

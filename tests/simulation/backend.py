@@ -120,7 +120,7 @@ class SimulatedBackend(FakeBackend):
         if throw > 1 - self._risks.lost:
             self.journal.fatal(self, "device lost")
             raise DeviceLostError("on purpose")
-        if self._crew.current is not None and self._dice.random() < self._risks.dies:
+        if self._dice.random() < self._risks.dies:
             self.journal.fatal(self, "lane died")
             raise SystemExit
 

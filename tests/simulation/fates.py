@@ -146,7 +146,7 @@ def outranks(one: Asked, other: Asked, ageing_s: float) -> bool:
 def check_sums(journal: Journal) -> None:
     """Check that started + dropped is what was admitted, and that refusals are counted."""
     asked = [one for one in journal.asked if one.asked_s < math.inf]
-    started = sum(bool(one.rows) and one.rows[0] in journal.runs for one in asked)
+    started = sum(any(row in journal.runs for row in one.rows) for one in asked)
     admitted = sum(one.admitted for one in asked)
     refusals = (Code.OVERLOADED, Code.PAYLOAD_TOO_LARGE)
     refused = sum(not one.task.cancelled() and one.code in refusals for one in asked)

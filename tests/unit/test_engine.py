@@ -69,9 +69,11 @@ async def test_a_model_that_cannot_load_says_why_and_is_not_served() -> None:
     await engine.close(grace_s=1.0)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("boom"), StopIteration("boom")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("boom"), StopIteration("boom"), SystemExit("boom")], ids=repr
+)
 @on_manual_clock
-async def test_whatever_a_backends_load_raises_becomes_a_load_error(error: Exception) -> None:
+async def test_whatever_a_backends_load_raises_becomes_a_load_error(error: BaseException) -> None:
     with pytest.raises(LoadError, match="boom") as refusal:
         await engine_of().load(Watched(error=error))
     assert refusal.value.__cause__ is error

@@ -102,6 +102,7 @@ async def test_a_failed_model_is_made_anew_and_requests_meanwhile_are_unavailabl
         assert len(fresh.batches) == 1
         assert state.made == 1
         assert len(state.recorder.runs) + len(state.recorder.drops) == 2
+        assert state.recorder.reloads == ["ok"]
 
 
 @on_manual_clock
@@ -141,6 +142,7 @@ async def test_reloading_gives_up_after_five_attempts_and_the_model_is_no_longer
         assert await state.code() is Code.UNAVAILABLE
         assert clock().timers() == []
         assert "attempt 5 of 5: the device is still lost" in caplog.text
+        assert state.recorder.reloads == ["failed"]
 
 
 @on_manual_clock

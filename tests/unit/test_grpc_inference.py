@@ -178,7 +178,7 @@ async def test_a_priority_outside_the_classes_is_refused() -> None:
         message.parameters["priority"].uint64_param = 9
         error = await status_of(oip(served).call("ModelInfer", message))
         assert error.code() is StatusCode.INVALID_ARGUMENT
-        assert error.details() == "priority: must be 0 to 3, got 8"
+        assert error.details() == "parameter priority: must be 1 to 4, or 0 for none, got 9"
 
 
 async def test_the_id_is_echoed_and_observed() -> None:

@@ -14,12 +14,10 @@ from scheduler.options import SchedulerOptions
 from tests.fixtures.gates import Watched, make_request
 from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_serving, status_of
 from tests.fixtures.oip_grpc import SERVICE, OipClient
-from transports.grpc.server import GrpcOptions
 from transports.proto import open_inference_pb2 as oip
 from transports.statistics import Statistics
 
 StatusCode = grpc.StatusCode
-WITH_CONTROL = GrpcOptions(port=0, model_control=True)
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,10 @@ class Managed:
 
 
 @contextlib.asynccontextmanager
-async def managed(
-    observer: Observer | None = None, options: GrpcOptions | None = None
-) -> AsyncIterator[Managed]:
+async def managed(observer: Observer | None = None) -> AsyncIterator[Managed]:
     """Serve two models, one of them in two versions; nothing is loaded or ready yet."""
     engine = Engine(SchedulerOptions(max_delay_s=0.002), observer or Observer())
-    async with grpc_client(engine, options) as (client, _):
+    async with grpc_client(engine) as (client, _):
         yield Managed(engine, OipClient(client.channel))
     await engine.close(0)
 
@@ -165,14 +161,27 @@ async def test_statistics_count_requests_rows_and_batches() -> None:
     assert len(observed.answers) == 4  # the observer behind hears of all of it, too
 
 
-async def test_statistics_without_a_name_are_of_every_model() -> None:
+@pytest.mark.parametrize(
+    ("asked", "counted"),
+    [
+        ({}, [("first", "1", 3), ("first", "2", 4), ("second", "1", 0)]),
+        ({"name": "first"}, [("first", "1", 3), ("first", "2", 4)]),
+        ({"name": "first", "version": "1"}, [("first", "1", 3)]),
+    ],
+)
+async def test_statistics_are_of_the_versions_asked_for_and_of_all_if_none_is(
+    asked: dict[str, str], counted: list[tuple[str, str, int]]
+) -> None:
     async with managed(Statistics(Observer())) as served:
         await load_all(served.engine)
-        answer = await served.client.call("ModelStatistics")
-        assert [(model.name, model.version) for model in answer.model_stats] == [
-            ("first", "2"),
-            ("second", "1"),
-        ]
+        for rows, version in ((3, "1"), (4, "")):
+            inputs = make_request(rows).inputs
+            await served.client.infer(inputs, model_name="first", model_version=version)
+        request = oip.ModelStatisticsRequest(**asked)
+        figures = (await served.client.call("ModelStatistics", request)).model_stats
+        assert [(one.name, one.version, one.inference_count) for one in figures] == counted
+        answered = [one.inference_stats.success.count for one in figures]
+        assert answered == [int(rows > 0) for _, _, rows in counted]
         error = await status_of(
             served.client.call("ModelStatistics", oip.ModelStatisticsRequest(name="nope"))
         )
@@ -182,30 +191,6 @@ async def test_statistics_without_a_name_are_of_every_model() -> None:
 async def test_statistics_that_nobody_keeps_are_unimplemented() -> None:
     async with managed() as served:
         error = await status_of(served.client.call("ModelStatistics"))
-        assert error.code() is StatusCode.UNIMPLEMENTED
-
-
-async def test_a_client_may_unload_a_model_only_where_it_is_allowed() -> None:
-    request = oip.RepositoryModelUnloadRequest(model_name="first")
-    request.parameters["unload_dependents"].bool_param = False
-    async with managed() as served:
-        await load_all(served.engine)
-        error = await status_of(served.client.call("RepositoryModelUnload", request))
-        assert error.code() is StatusCode.UNAVAILABLE
-        assert "model_control" in (error.details() or "")
-        assert len(await index(served)) == 3
-    async with managed(options=WITH_CONTROL) as served:
-        await load_all(served.engine)
-        await served.client.call("RepositoryModelUnload", request)
-        assert await index(served) == [("second", "1", "READY")]
-        error = await status_of(served.client.call("RepositoryModelUnload", request))
-        assert error.code() is StatusCode.NOT_FOUND
-
-
-async def test_loading_over_the_wire_is_unimplemented() -> None:
-    async with managed(options=WITH_CONTROL) as served:
-        request = oip.RepositoryModelLoadRequest(model_name="first")
-        error = await status_of(served.client.call("RepositoryModelLoad", request))
         assert error.code() is StatusCode.UNIMPLEMENTED
 
 

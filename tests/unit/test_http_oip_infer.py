@@ -198,10 +198,13 @@ async def test_an_unknown_model_and_an_unknown_output_are_refused(served: OipSer
 
 
 async def test_a_priority_that_no_class_has_is_refused(served: OipServed) -> None:
-    for parameters, headers in (({"priority": 5}, {}), ({}, {"x-request-priority": "4"})):
+    for parameters, headers, sentence in (
+        ({"priority": 5}, {}, "parameter priority: must be 1 to 4, or 0 for none, got 5"),
+        ({}, {"x-request-priority": "4"}, "priority: must be 0 to 3, got 4"),
+    ):
         body = json_body(REQUEST.inputs, parameters=parameters)
         answer = await served.client.post(INFER, content=body, headers=headers)
-        assert "priority: must be 0 to 3, got 4" in problem(answer.content, 400)["detail"]
+        assert problem(answer.content, 400)["detail"] == sentence
 
 
 async def test_an_output_may_be_binary_while_the_request_was_json(served: OipServed) -> None:

@@ -146,8 +146,13 @@ async def test_every_version_is_listed_and_described() -> None:
             {"name": "fake", "version": number, "state": "READY", "reason": ""}
             for number in ("1", "2")
         ]
-        (model,) = (await get(served, "/v2/models/stats"))["model_stats"]
-        assert model["version"] == "2"
+        for path, versions in (
+            ("", ["1", "2"]),
+            ("/fake", ["1", "2"]),
+            ("/fake/versions/1", ["1"]),
+        ):
+            figures = (await get(served, f"/v2/models{path}/stats"))["model_stats"]
+            assert [model["version"] for model in figures] == versions
         request = random_request(served.engine.spec("fake"), rows=1, seed=1)
         for path, number in ((INFER, "2"), ("/v2/models/fake/versions/1/infer", "1")):
             answer = await served.infer(json_body(request.inputs), path)
@@ -239,6 +244,7 @@ async def test_openapi_documents_every_page_once(served: OipServed) -> None:
     paths = answer.json()["paths"]
     expected = {
         "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/repository/index",
+        "/v2/repository/models/{model}/load", "/v2/repository/models/{model}/unload",
         *(
             f"/v2/models/{{model}}{version}{page}"
             for version in ("", "/versions/{version}")

@@ -1,6 +1,8 @@
 """The metrics an operator reads."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,38 @@ def test_each_model_has_series_of_its_own_and_drops_are_counted_by_reason() -> N
     assert found["narsil_dropped_total", (("model", "b"), ("reason", "deadline"))] == 1
 
 
+async def test_every_series_of_a_model_begins_at_0_when_it_is_loaded() -> None:
+    observer = PrometheusObserver()
+    engine = Engine(SchedulerOptions(), observer)
+    await engine.load(FakeBackend(FakeBackend.Options(lanes=2)))
+    found = samples(observer)
+    await engine.close(0.0)
+    dropped = {
+        dict(labels)["reason"]: value
+        for (name, labels), value in found.items()
+        if name == "narsil_dropped_total"
+    }
+    reasons = ("deadline", "cancelled", "queue_full", "predicted_late", "draining")
+    assert dropped == dict.fromkeys(reasons, 0)
+    for lane in "01":
+        busy = (("lane", lane), ("model", "fake"))
+        assert found["narsil_lane_busy_seconds_total", busy] == 0
+    for outcome in ("ok", "failed"):
+        reloads = (("model", "fake"), ("outcome", outcome))
+        assert found["narsil_model_reloads_total", reloads] == 0
+
+
+def test_a_model_that_is_loaded_again_keeps_its_counts() -> None:
+    observer = PrometheusObserver()
+    observer.loaded(spec("a", "1"), lanes=1)
+    observer.dropped("a", "deadline")
+    observer.reloaded("a", "ok")
+    observer.loaded(spec("a", "2"), lanes=1)
+    found = samples(observer)
+    assert found["narsil_dropped_total", (("model", "a"), ("reason", "deadline"))] == 1
+    assert found["narsil_model_reloads_total", (("model", "a"), ("outcome", "ok"))] == 1
+
+
 def test_models_served_later_appear_and_replaced_ones_go() -> None:
     observer = PrometheusObserver()
     observer.serving((spec("a", "1"), spec("b", "1")))
@@ -180,3 +214,24 @@ def test_the_openmetrics_format_is_one_that_its_own_parser_accepts() -> None:
     parse: Any = openmetrics.text_string_to_metric_families
     families = {family.name for family in parse(body.decode())}
     assert {"narsil_batch_ids", "narsil_requests", "narsil_lane_busy_seconds"} <= families
+
+
+def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(narsil_\w+)` \| (.*?) \|", page, re.MULTILINE)
+    documented = {
+        name.removesuffix("_total"): set(re.findall(r"`(\w+)`", labels)) for name, labels in rows
+    }
+    observer = PrometheusObserver()
+    observer.loaded(spec("a", "1"), lanes=1)
+    observer.serving((spec("a", "1"),))
+    observer.answered(answered(None, model="a"))
+    observer.queued("a", 1)
+    observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
+    body, _ = observer.exposition("text/plain")
+    exposed = {
+        family.name: {label for sample in family.samples for label in sample.labels} - {"le"}
+        for family in text_string_to_metric_families(body.decode())
+        if family.name.startswith("narsil_")
+    }
+    assert documented == exposed

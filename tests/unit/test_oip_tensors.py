@@ -175,12 +175,12 @@ def test_outputs_come_in_the_order_asked_for_and_lead_with_the_rows() -> None:
 def test_priority_and_timeout_are_read_as_triton_means_them(
     parameters: Mapping[str, Any], priority: int, timeout_s: float
 ) -> None:
-    assert priority_and_timeout_s(parameters) == (priority, timeout_s)
+    assert priority_and_timeout_s(parameters, plain_spec("rows")) == (priority, timeout_s)
 
 
 @pytest.mark.parametrize("name", ["priority", "timeout"])
 @pytest.mark.parametrize("value", [True, 1.0, -1, "1", "x\ny"])
 def test_a_parameter_of_another_type_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ServingError) as error:
-        priority_and_timeout_s({name: value})
+        priority_and_timeout_s({name: value}, plain_spec("rows"))
     assert refusal(error) == (f"parameter {name}: expected an integer of 0 or more, got {value!r}")

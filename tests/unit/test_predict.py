@@ -9,6 +9,7 @@ import pytest
 
 from app import predict
 from backends.fake import FakeBackend
+from scheduler.types import InferRequest
 from tests.fixtures.serving import serving
 from transports.http3.certificate import development_certificate
 
@@ -70,6 +71,44 @@ async def test_a_certificate_of_another_ca_fails_with_one_sentence(
         assert await asyncio.to_thread(predict.main, [str(request_file), *flags]) == 1
     reason = "self-signed certificate in certificate chain"
     assert capsys.readouterr().err == f"narsil predict: {url}: {reason}\n"
+
+
+@pytest.mark.parametrize("flags", [["--priority=-1"], ["--timeout-ms=0"], ["--timeout-ms=nan"]])
+def test_a_priority_or_timeout_that_cannot_be_is_refused(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        predict.main(["unused", *flags])
+    assert stopped.value.code == 2
+    assert f"{flags[0].partition('=')[0]} must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
+@pytest.mark.parametrize("inside", [True, False])
+async def test_priority_and_timeout_reach_the_server_from_a_flag_or_the_file(
+    *, transport: str, inside: bool, tmp_path: Path, certificates: Path
+) -> None:
+    asked: list[tuple[int, float]] = []
+
+    class Asked(FakeBackend):
+        def check(self, request: InferRequest) -> None:
+            super().check(request)
+            asked.append((request.priority, request.timeout_s))
+
+    flags = [] if inside else ["--priority", "2", "--timeout-ms", "5000"]
+    fields = {"priority": 2, "timeout_ms": 5000} if inside else {}
+    file = tmp_path / "request.json"
+    ids = {"cat_0": [[1]], "cat_1": [[2]]}
+    row = {"float_features": [[1.0, 2.0, 3.0]], "id_list_features": ids}
+    file.write_text(json.dumps(row | fields))
+    async with serving(Asked(FakeBackend.Options()), certificates) as served:
+        url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+        flags += ["--transport", transport, "--url", url, "--ca", str(served.ca)]
+        flags += ["--describe", served.urls["http"]]
+        assert await asyncio.to_thread(predict.main, [str(file), *flags]) == 0
+    ((priority, timeout_s),) = asked
+    assert priority == 2
+    assert 4 < timeout_s <= 5.1  # of gRPC what is left of the client's own deadline
 
 
 def test_the_help_names_the_default_transport(capsys: pytest.CaptureFixture[str]) -> None:

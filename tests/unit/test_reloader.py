@@ -1,76 +1,32 @@
-"""Models that are built anew while they serve."""
+"""Models that SIGHUP loads anew while they serve."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
-from app.models import ModelConfig, Served
-from app.plugins import Plugin
 from app.reloader import Reloader
-from app.settings import Section
-from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
-from scheduler.observer import Observer
-from scheduler.options import SchedulerOptions
-from scheduler.types import ModelSpec
 from tests.fixtures.gates import Watched, make_request
 from tests.fixtures.manual_clock import settle
-
-
-class Version(Watched):
-    """A watched fake of a chosen version."""
-
-    def __init__(self, version: str, name: str = "fake", error: Exception | None = None) -> None:
-        super().__init__(name, error)
-        self._version = version
-
-    @property
-    def spec(self) -> ModelSpec:
-        plain = super().spec
-        return ModelSpec(
-            plain.name, self._version, plain.inputs, plain.outputs, plain.max_batch_rows
-        )
-
-
-@dataclass
-class Stock:
-    """A plug-in that hands out backends made before; ``asked`` are the options it was given."""
-
-    backends: list[FakeBackend]
-    asked: list[FakeOptions] = field(default_factory=list)
-
-    def build(self, options: FakeOptions) -> FakeBackend:
-        self.asked.append(options)
-        return self.backends[len(self.asked) - 1]
-
-    def config(self) -> ModelConfig:
-        return ModelConfig(
-            "", Plugin(FakeOptions, self.build), Section("backend", FakeOptions(name=""), {}),
-            Section("scheduler", SchedulerOptions(), {}),
-        )  # fmt: skip
+from tests.fixtures.stock import Stock, Version, stocked
 
 
 @asynccontextmanager
 async def reloading(
-    first: FakeBackend, stock: Stock, *others: FakeBackend
+    first: Version, stock: Stock, *others: Watched
 ) -> AsyncIterator[tuple[Engine, Reloader]]:
     """Serve ``first``, to be replaced from ``stock``, beside ``others``."""
-    engine = Engine(SchedulerOptions(), Observer())
-    for backend in (first, *others):
-        await engine.load(backend)
-    engine.open()
-    reloader = Reloader(engine, grace_s=5.0)
-    running = asyncio.create_task(reloader.run([Served(stock.config(), first.spec)]))
-    try:
-        yield engine, reloader
-    finally:
-        running.cancel()
-        await engine.close(0.0)
+    async with stocked({first: stock}, *others) as served:
+        reloader = Reloader(served.repository)
+        running = asyncio.create_task(reloader.run())
+        try:
+            yield served.engine, reloader
+        finally:
+            running.cancel()
 
 
 async def test_a_reload_replaces_the_model_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -140,4 +96,4 @@ async def test_a_model_of_several_versions_is_left_alone(
         await settle()
         assert [spec.version for spec in engine.specs()] == ["1", "2"]
     assert stock.asked == []
-    assert "it is served in versions" in caplog.text
+    assert "left alone, it is served in versions" in caplog.text

@@ -119,7 +119,7 @@ async def test_a_request_predicted_to_be_answered_too_late_is_refused_at_once() 
         assert late.done()
         refusal = await refusal_of(late)
         assert refusal.code is Code.OVERLOADED
-        assert "timeout of 250 ms" in refusal.detail
+        assert "ms, above 200 ms, which is 80% of the timeout of 250 ms" in refusal.detail
         assert refusal.retry_after_s is not None
         assert 0 < refusal.retry_after_s < 0.25
         assert recorder.drops == ["predicted_late"]

@@ -100,12 +100,15 @@ async def test_invariant_6_wrong_outputs_never_kill_a_lane(twist: Any) -> None:
         assert server.engine.ready
 
 
+@pytest.mark.parametrize("error", [IndexError("secret"), SystemExit("secret")], ids=repr)
 @on_manual_clock
-async def test_a_check_that_raises_anything_fails_its_own_request_only() -> None:
+async def test_a_check_that_raises_anything_fails_its_own_request_only(
+    error: BaseException,
+) -> None:
     class Unsure(FakeBackend):
         def check(self, request: InferRequest) -> None:
             if request.id == "request-1":
-                raise IndexError("secret")
+                raise error
 
     async with serving(Unsure(FakeOptions())) as server:
         server.gate.open()
@@ -249,6 +252,7 @@ def test_invariant_9_broad_excepts_stand_around_backend_calls_and_in_supervision
         for function in broad_handlers(path)
     }
     assert found == {
+        ("runner.py", "run_inline"),  # around a whole run: what would end a lane's thread
         ("scheduler.py", "_guard"),
         ("threads.py", "run_in_thread"),  # carries what a thread raised to whoever awaits it
         ("threads.py", "target"),

@@ -99,10 +99,15 @@ async def test_inline_mode_answers_a_failing_request_with_internal_and_serves_on
         assert await server.right(server.ask(request), request)
 
 
+@pytest.mark.parametrize(
+    "error", [DeviceLostError("fell off the bus"), SystemExit(3), KeyboardInterrupt()], ids=repr
+)
 @on_manual_clock
-async def test_inline_mode_fails_the_model_when_the_device_is_lost() -> None:
+async def test_inline_mode_fails_the_model_when_its_device_or_a_lanes_thread_would_be_gone(
+    error: BaseException,
+) -> None:
     def lose(batch: Batch, outputs: Outputs) -> Outputs:
-        raise DeviceLostError("fell off the bus")
+        raise error
 
     async with serving(TwistedBackend(FakeOptions(), lose), INLINE, inline=True) as server:
         with pytest.raises(ServingError) as answer:

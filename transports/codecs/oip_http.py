@@ -81,7 +81,7 @@ def decode_request(
     inputs = [_input(entry, tail) for entry in _entries(document, "inputs")]
     tail.check_empty()
     request = decode(spec, inputs, asked.outputs)
-    priority, timeout_s = priority_and_timeout_s(parameters)
+    priority, timeout_s = priority_and_timeout_s(parameters, spec)
     named = dataclasses.replace(request, id=asked.id or "", priority=priority, timeout_s=timeout_s)
     return named, asked
 

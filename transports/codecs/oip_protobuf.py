@@ -74,7 +74,7 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
         if output.parameters:
             _check_served(output.name, output.parameters)
     check_echoed(message.id, len(message.parameters))
-    priority, timeout_s = priority_and_timeout_s(_plain(message.parameters))
+    priority, timeout_s = priority_and_timeout_s(_plain(message.parameters), spec)
     request = decode(spec, list(_tensors(message)), [output.name for output in message.outputs])
     return dataclasses.replace(
         request,

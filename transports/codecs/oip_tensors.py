@@ -202,7 +202,7 @@ def properties(spec: ModelSpec) -> dict[str, str]:
 
 
 def priority_and_timeout_s(
-    parameters: Mapping[str, bool | int | float | str],
+    parameters: Mapping[str, bool | int | float | str], spec: ModelSpec
 ) -> tuple[int, float]:
     """Return the priority class (0 first) and the timeout (seconds, inf for none) asked for.
 
@@ -211,6 +211,10 @@ def priority_and_timeout_s(
     Raises ServingError (INVALID_REQUEST) naming the parameter.
     """
     priority = _whole(parameters, "priority")
+    # The scheduler, which writes its options into the properties, would name its own number.
+    classes = int(spec.properties.get("scheduler.priorities", "0"))
+    if priority > classes > 0:
+        raise invalid(f"parameter priority: must be 1 to {classes}, or 0 for none, got {priority}")
     timeout_us = _whole(parameters, "timeout")
     return max(0, priority - 1), timeout_us / 1e6 if timeout_us else math.inf
 

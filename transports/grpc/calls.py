@@ -17,12 +17,14 @@ from scheduler.observer import Answered
 from scheduler.types import InferRequest
 from transports.grpc.metadata import REQUEST_ID, own_id, priority_in, usable_id
 from transports.grpc.outcome import outcome_of, refuse
+from transports.named import Named, named
 
 
 class Call:
     """One request on its way. ``request`` holds what is known of it so far.
 
-    ``message_id`` is the id within its message, as it is written there.
+    ``message_id`` is the id within its message, as it is written there. ``named`` is what it
+    names of what was served when that was read.
     """
 
     def __init__(self, context: Any) -> None:
@@ -31,11 +33,8 @@ class Call:
         self.timeout_s = math.inf
         self.request = InferRequest(model="", rows=0, inputs={}, id=own_id(self.metadata))
         self.message_id = ""
+        self.named = Named()
         self.context = context
-
-    def knows(self, **fields: Any) -> None:
-        """Remember more of the request."""
-        self.request = dataclasses.replace(self.request, **fields)
 
     def merge(self, request: InferRequest) -> None:
         """Take the decoded ``request``; the call's own id, deadline and priority join its fields.
@@ -73,9 +72,16 @@ class Calls:
         """Refuse the calls held and, after ``hold``, those still to come."""
         self._closed.set()
 
-    async def unary(self, serve: Serve, body: bytes, context: Any) -> bytes:
-        """Answer a call of one request, or refuse it."""
+    async def unary(
+        self, serve: Serve, body: bytes, context: Any, model_key: str | None = None
+    ) -> bytes:
+        """Answer a call of one request, or refuse it.
+
+        ``model_key`` is the metadata that names the model, if the message does not.
+        """
         call = Call(context)
+        if model_key is not None:
+            call.named = named(self._engine, call.metadata.get(model_key, ""))
         outcome = await self.attempt(serve, body, call)
         if isinstance(outcome, ServingError):
             refuse(context, outcome, call.request.id)
@@ -116,7 +122,8 @@ class Calls:
         self._engine.observer.answered(
             Answered(
                 transport="grpc",
-                model=call.request.model,
+                model=call.named.model,
+                version=call.named.version,
                 rows=call.request.rows,
                 code=failure.code if failure else None,
                 duration_s=time.perf_counter() - call.started_s,

@@ -11,6 +11,7 @@ from transports.codecs.oip_protobuf import decode_request, encode_response, pars
 from transports.grpc.calls import Call, Calls
 from transports.grpc.management import Management
 from transports.grpc.stream import Streams
+from transports.named import named
 from transports.proto.open_inference_pb2 import ModelInferResponse, ModelStreamInferResponse
 
 SERVICE = "inference.GRPCInferenceService"
@@ -66,7 +67,7 @@ class InferenceService:
     async def _response(self, body: bytes, call: Call) -> ModelInferResponse:
         message = parse_request(body)
         call.message_id = message.id
+        call.named = named(self._engine, message.model_name, message.model_version)
         spec = self._engine.spec(message.model_name, message.model_version)
-        call.knows(model=spec.name)
         call.merge(decode_request(message, spec))
         return encode_response(await self._engine.infer(call.request), message)

@@ -8,21 +8,21 @@ import grpc
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
+from transports import repository
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
 from transports.grpc.messages import parsed
 from transports.grpc.metadata import own_id
 from transports.grpc.outcome import outcome_of, refuse
 from transports.grpc.statistics import statistics_message
 from transports.proto import open_inference_pb2 as oip
-from transports.statistics import statistics_of
+from transports.statistics import specs_asked, statistics_of
 
 
 class Management:
-    """Answer for ``engine``; ``model_control`` lets clients unload models."""
+    """Answer for ``engine``."""
 
-    def __init__(self, engine: Engine, *, model_control: bool) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._model_control = model_control
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
         """Return what grpcio registers, by method."""
@@ -69,39 +69,27 @@ class Management:
         statistics = statistics_of(self._engine)
         if statistics is None:
             raise ServingError(Code.UNSUPPORTED, "this server keeps no statistics")
-        if request.name:
-            specs = [self._engine.spec(request.name, request.version)]
-        else:
-            # By name: figures are not kept by version, and the last is the one that serves.
-            specs = list({spec.name: spec for spec in self._engine.specs()}.values())
+        specs = specs_asked(self._engine, request.name, request.version)
         return oip.ModelStatisticsResponse(
-            model_stats=[statistics_message(spec, statistics.of(spec.name)) for spec in specs]
-        )
-
-    async def _index(self, request: Any) -> Any:
-        ready = self._engine.ready
-        known = {"state": "READY"} if ready else {"state": "UNAVAILABLE", "reason": "not ready"}
-        specs = self._engine.specs() if ready or not request.ready else ()
-        return oip.RepositoryIndexResponse(
-            models=[
-                oip.RepositoryIndexResponse.ModelIndex(
-                    name=spec.name, version=spec.version, **known
-                )
-                for spec in specs
+            model_stats=[
+                statistics_message(spec, statistics.of(spec.name, spec.version)) for spec in specs
             ]
         )
 
+    async def _index(self, request: Any) -> Any:
+        models = repository.index(self._engine, only_ready=request.ready)
+        return oip.RepositoryIndexResponse(
+            models=[oip.RepositoryIndexResponse.ModelIndex(**one._asdict()) for one in models]
+        )
+
     async def _load(self, request: Any) -> Any:
-        del request
-        raise ServingError(Code.UNSUPPORTED, "models cannot be loaded over the wire")
+        await repository.load(
+            self._engine, request.model_name, request.repository_name, request.parameters
+        )
+        return oip.RepositoryModelLoadResponse()
 
     async def _unload(self, request: Any) -> Any:
-        if not self._model_control:
-            raise ServingError(
-                Code.UNAVAILABLE,
-                "clients may not unload models (option model_control of the grpc transport)",
-            )
-        await self._engine.unload(request.model_name)
+        await repository.unload(self._engine, request.model_name, request.repository_name)
         return oip.RepositoryModelUnloadResponse()
 
     def _is_ready(self, name: str, version: str) -> bool:
@@ -114,6 +102,8 @@ class Management:
     def _extensions(self) -> Iterator[str]:
         """Yield the names of Triton's extensions that are served in full."""
         yield "model_configuration"
+        if self._engine.control is not None:
+            yield repository.EXTENSION
         yield "schedule_policy"
         if statistics_of(self._engine) is not None:
             yield "statistics"

@@ -28,10 +28,9 @@ class PredictService:
 
     async def predict(self, body: bytes, context: Any) -> bytes:
         """Answer one call, or refuse it."""
-        return await self._calls.unary(self._scores, body, context)
+        return await self._calls.unary(self._scores, body, context, _MODEL)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
         model = self._engine.spec(call.metadata.get(_MODEL, "")).name
-        call.knows(model=model)
         call.merge(decode_request(body, model))
         return encode_response(await self._engine.infer(call.request))

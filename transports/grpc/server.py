@@ -43,11 +43,6 @@ class GrpcOptions:
         default=True, metadata={"help": "describe the services to clients such as grpcurl"}
     )
 
-    model_control: bool = field(
-        default=False,
-        metadata={"help": "let clients unload models (RepositoryModelUnload)"},
-    )
-
     def __post_init__(self) -> None:
         """Refuse what grpcio would bend to something else in silence. Raises ValueError."""
         self._check("port", 0, 65535)
@@ -85,7 +80,7 @@ class GrpcTransport:
         server = grpc.aio.server(options=_channel_arguments(options))
         address = await listen(server, options.host, options.port)
         calls = Calls(engine, options.max_message_bytes)
-        management = Management(engine, model_control=options.model_control)
+        management = Management(engine)
         services = (predict.SERVICE, inference.SERVICE)
         running = _Running(
             server,

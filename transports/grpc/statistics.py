@@ -11,7 +11,7 @@ from transports.statistics import ModelFigures, Spent
 
 
 def statistics_message(spec: ModelSpec, figures: ModelFigures) -> ModelStatistics:
-    """Return the figures of the model of ``spec``.
+    """Return the figures of the version of ``spec``.
 
     Gathering is what Triton calls compute_input. Handing out the outputs is not timed, but counted:
     its clients expect the same number as for the other two.

@@ -27,6 +27,7 @@ from transports.http.disconnect import unless_client_leaves
 from transports.http.head import CallHead, harmless, own_id, parse_head
 from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
+from transports.named import Named, named
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 # Writes an answer: the headers that say what it is, and its body.
@@ -90,7 +91,7 @@ class _Call:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._http1 = scope["http_version"].startswith("1")
         self._id = own_id(self._headers)
-        self._model = ""
+        self._named = Named()
         self._rows = 0
         # Stands until an answer is found, so a bug of ours is counted as what it is.
         self._code: Code | None = Code.INTERNAL
@@ -100,7 +101,8 @@ class _Call:
         """Return what the observer is told about this request."""
         return Answered(
             transport="http" if self._http1 else "http3",
-            model=self._model,
+            model=self._named.model,
+            version=self._named.version,
             rows=self._rows,
             code=self._code,
             duration_s=duration_s,
@@ -110,6 +112,7 @@ class _Call:
 
     async def answer(self, target: Target) -> None:
         """Send scores, or the problem that kept us from having any."""
+        self._named = named(self._engine, target.model, target.version)
         try:
             headers, body = await self._scores(target)
         except (ServingError, HttpError) as error:
@@ -128,7 +131,7 @@ class _Call:
         form = target.form(self._headers)
         body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
         spec = self._engine.spec(target.model, target.version)
-        self._model = spec.name
+        self._named = Named(spec.name, spec.version)  # it may have been swapped meanwhile
         request, encode = form.decode(body, spec)
         response = await self._infer(request, target.version, head)
         headers, body = encode(response)
@@ -144,7 +147,7 @@ class _Call:
         self._rows = request.rows
         request = dataclasses.replace(
             request,
-            model=self._model,
+            model=self._named.model,
             version=version,
             id=self._id,
             timeout_s=min(head.timeout_s, request.timeout_s),

@@ -7,7 +7,7 @@ from scheduler.errors import Code, ServingError
 from scheduler.types import ModelSpec
 from transports.codecs.oip_http_model import document_of
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
-from transports.statistics import BatchFigures, ModelFigures, Spent, statistics_of
+from transports.statistics import BatchFigures, ModelFigures, Spent, specs_asked, statistics_of
 
 Document: TypeAlias = dict[str, Any]
 
@@ -24,28 +24,16 @@ def config(engine: Engine, model: str, version: str) -> Document:
     return document_of(config_message(engine.spec(model, version)))
 
 
-def index(engine: Engine, only_ready: bool) -> list[Document]:
-    """List the versions of every model."""
-    ready = engine.ready
-    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not ready")
-    return [
-        {"name": spec.name, "version": spec.version, "state": state, "reason": reason}
-        for spec in engine.specs()
-        if ready or not only_ready
-    ]
+def statistics(engine: Engine, model: str = "", version: str = "") -> Document:
+    """Report what has been counted for each version of ``model``, or for one; "" is every model.
 
-
-def statistics(engine: Engine, *specs: ModelSpec) -> Document:
-    """Report what has been counted for the models of ``specs``, by name.
-
-    Raises ServingError (UNSUPPORTED) if nobody counts.
+    Raises ServingError, UNSUPPORTED if nobody counts.
     """
     counted = statistics_of(engine)
     if counted is None:
         raise ServingError(Code.UNSUPPORTED, "this server keeps no statistics")
-    # Figures are not kept by version; of each name the last is the one that serves.
-    named = {spec.name: spec for spec in specs}
-    return {"model_stats": [_figures(spec, counted.of(name)) for name, spec in named.items()]}
+    specs = specs_asked(engine, model, version)
+    return {"model_stats": [_figures(spec, counted.of(spec.name, spec.version)) for spec in specs]}
 
 
 def _figures(spec: ModelSpec, figures: ModelFigures) -> Document:

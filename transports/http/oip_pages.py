@@ -1,12 +1,14 @@
 """The Open Inference Protocol's pages: health, metadata, configuration, statistics, the index."""
 
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request, Response
 
 from scheduler.engine import Engine
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, ServingError, invalid
+from transports import repository
 from transports.codecs.strict_json import parse_object, shown
 from transports.http import oip_models
 from transports.http.body import Body
@@ -38,8 +40,6 @@ _UNSERVED = {
         "/v2/models/{model}/versions/{version}/generate",
         "/v2/models/{model}/versions/{version}/generate_stream",
         "/v2/models/{model}/trace/setting",
-        "/v2/repository/models/{model}/load",
-        "/v2/repository/models/{model}/unload",
         "/v2/repository/{repository}/models/{model}/load",
         "/v2/repository/{repository}/models/{model}/unload",
         "/v2/{memory}sharedmemory/region/{region}/register",
@@ -77,8 +77,7 @@ def _add_server(router: APIRouter, engine: Engine) -> None:
     @router.get("")
     async def server() -> Document:
         """Describe the server and the extensions it serves."""
-        counted = [STATISTICS] if statistics_of(engine) else []
-        extensions = sorted([*EXTENSIONS, *counted])
+        extensions = sorted([*EXTENSIONS, *_optional_extensions(engine)])
         return {"name": "narsil", "version": version("narsil"), "extensions": extensions}
 
     @router.get("/health/live")
@@ -94,6 +93,13 @@ def _add_server(router: APIRouter, engine: Engine) -> None:
         _check_ready(engine)
         # The specification's sample of this page says live.
         return {"ready": True, "live": True}
+
+
+def _optional_extensions(engine: Engine) -> Iterator[str]:
+    if statistics_of(engine) is not None:
+        yield STATISTICS
+    if engine.control is not None:
+        yield repository.EXTENSION
 
 
 def _add_models(router: APIRouter, engine: Engine) -> None:
@@ -122,13 +128,13 @@ def _add_statistics(router: APIRouter, engine: Engine) -> None:
     @router.get("/models/{model}/stats")
     @router.get("/models/{model}/versions/{version}/stats")
     async def statistics(model: str, version: str = "") -> Document:
-        """Report what has been counted for the model, all its versions together."""
-        return oip_models.statistics(engine, engine.spec(model, version))
+        """Report what has been counted for the model, version by version."""
+        return oip_models.statistics(engine, model, version)
 
     @router.get("/models/stats")
     async def all_statistics() -> Document:
         """Report what has been counted for every model."""
-        return oip_models.statistics(engine, *engine.specs())
+        return oip_models.statistics(engine)
 
 
 def _add_repository(router: APIRouter, engine: Engine) -> None:
@@ -137,13 +143,35 @@ def _add_repository(router: APIRouter, engine: Engine) -> None:
     @router.post("/repository/index")
     async def index(request: Request) -> list[Document]:
         """List the models; with `{"ready": true}` only those that are ready."""
-        body = Body(request.receive, intake)
-        try:
-            content = await body.read(None, json_bytes=None)
-        finally:
-            body.release()
-        only_ready = bool(content) and parse_object(content).get("ready") is True
-        return oip_models.index(engine, only_ready)
+        document = await _document(request, intake)
+        models = repository.index(engine, only_ready=document.get("ready") is True)
+        return [model._asdict() for model in models]
+
+    @router.post("/repository/models/{model}/load")
+    async def load(model: str, request: Request) -> Document:
+        """Load the model's files anew, if `server.model_control` lets clients do that."""
+        parameters = (await _document(request, intake)).get("parameters", {})
+        if not isinstance(parameters, dict):
+            raise invalid(f"parameters is {shown(parameters)}, expected an object")
+        await repository.load(engine, model, "", parameters)
+        return {}
+
+    @router.post("/repository/models/{model}/unload")
+    async def unload(model: str, request: Request) -> Document:
+        """Serve the model no longer, if `server.model_control` lets clients do that."""
+        await _document(request, intake)
+        await repository.unload(engine, model, "")
+        return {}
+
+
+async def _document(request: Request, intake: Intake) -> Document:
+    """Return the request's object, empty if it has no body. Raises ServingError."""
+    body = Body(request.receive, intake)
+    try:
+        content = await body.read(None, json_bytes=None)
+    finally:
+        body.release()
+    return parse_object(content) if content else {}
 
 
 def _check_ready(engine: Engine) -> None:

@@ -1,0 +1,22 @@
+"""What a request names, as far as it is served: nothing else may become a label or be counted."""
+
+from typing import NamedTuple
+
+from scheduler.engine import Engine
+from scheduler.errors import ServingError
+
+
+class Named(NamedTuple):
+    """A model and its version; "" for what is not served."""
+
+    model: str = ""
+    version: str = ""
+
+
+def named(engine: Engine, model: str, version: str = "") -> Named:
+    """Return what is served of ``model`` ("" is the only one) and ``version`` ("" the latest)."""
+    try:
+        spec = engine.spec(model, version)
+    except ServingError:
+        return Named(named(engine, model).model) if version else Named()
+    return Named(spec.name, spec.version)
