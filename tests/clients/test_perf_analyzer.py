@@ -12,7 +12,7 @@ import pytest
 from backends.fake import FakeBackend, FakeOptions
 from loadtest.perf_data import DENSE, IDS, perf_document
 from loadtest.workload import ModelShape
-from scheduler.types import InferRequest
+from scheduler.types import Array, InferRequest
 from tests.clients import tools
 from tests.fixtures.grpc_calls import grpc_client
 from tests.fixtures.oip_http import oip_served
@@ -40,7 +40,8 @@ def scored(rows: dict[str, Any]) -> dict[str, Any]:
     """Return ``rows`` with the scores that perf_analyzer is to compare."""
     dense = np.array([row[DENSE]["content"] for row in rows["data"]], np.float32)
     ids = np.array([row[IDS]["content"] for row in rows["data"]])
-    inputs = {DENSE: dense, LENGTHS: np.ones(ids.T.shape, np.int64), VALUES: ids.T.ravel()}
+    ones: Array = np.ones(ids.T.shape, np.int64)
+    inputs: dict[str, Array] = {DENSE: dense, LENGTHS: ones, VALUES: ids.T.ravel()}
     scores = backend().score(InferRequest("fake", len(dense), inputs))
     expected = [{"default": {"content": [score], "shape": [1]}} for score in scores.tolist()]
     return {**rows, "validation_data": expected}
