@@ -111,6 +111,9 @@ def test_what_no_browser_sends_as_an_origin_is_refused_by_name(
     assert repr(origin) in str(raised.value)
 
 
-@pytest.mark.parametrize("origin", ["*", FRIEND, "http://localhost:3000", "http://127.0.0.1:8000"])
+@pytest.mark.parametrize(
+    "origin",
+    ["*", FRIEND, "http://localhost:3000", "http://127.0.0.1:8000", "https://[::1]:8443"],
+)
 def test_origins_as_browsers_write_them_are_taken(origin: str) -> None:
     assert HttpOptions(cors_origins=(origin,)).cors_origins == (origin,)

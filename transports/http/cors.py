@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,7 +14,9 @@ MAX_AGE_S = 7200
 EXPOSED = ("x-request-id", "server-timing", "retry-after", "inference-header-content-length")
 
 # As browsers write one: in lower case, without the scheme's usual port.
-_ORIGIN = re.compile(r"(?!http://.*:80$|https://.*:443$)https?://[a-z0-9.-]+(:\d+)?")
+_ORIGIN = re.compile(
+    r"(?!http://.*:80$|https://.*:443$)https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d+)?"
+)
 
 
 def check_origins(name: str, origins: Sequence[str]) -> None:
@@ -54,5 +57,4 @@ class CrossOrigin:
         await (self._app if strange else self._cors)(scope, receive, send)
 
     def _allows(self, scope: Scope) -> bool:
-        origin: bytes = dict(scope["headers"]).get(b"origin", b"")
-        return self._cors.is_allowed_origin(origin.decode("latin-1"))
+        return self._cors.is_allowed_origin(Headers(scope=scope).get("origin", ""))
