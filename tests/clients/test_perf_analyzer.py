@@ -59,7 +59,7 @@ async def measured(folder: Path, protocol: str, rows: dict[str, Any], *options: 
         )  # fmt: skip
         counted = statistics_of(served.engine)
         assert counted is not None
-        return Measured(output, counted.of("fake"), scorer)
+        return Measured(output, counted.of("fake", "1"), scorer)
 
 
 class Measured:

@@ -49,6 +49,7 @@ async def test_scores_are_right_and_counted(client: Any, coding: str | None) -> 
     assert model["inference_count"] == MANY.rows
 
 
+SAYS_WHY = "is not served here|clients may not load and unload models"
 UNSERVED: dict[str, Callable[[Any], Any]] = {
     "load": lambda client: client.load_model("fake"),
     "unload": lambda client: client.unload_model("fake"),
@@ -67,6 +68,6 @@ UNSERVED: dict[str, Callable[[Any], Any]] = {
 
 async def test_what_is_not_served_is_refused_in_words_the_client_reads(client: Any) -> None:
     for name, call in UNSERVED.items():
-        with pytest.raises(utils.InferenceServerException, match="is not served here") as raised:
+        with pytest.raises(utils.InferenceServerException, match=SAYS_WHY) as raised:
             await call(client)
         assert raised.value.status() == "501", name

@@ -143,7 +143,7 @@ async def run_aio(url: str) -> dict[str, Any]:
 async def described(client: Any) -> dict[str, Any]:
     """Make the asyncio client's other calls."""
     refused = {
-        "load": client.load_model(MODEL),
+        "load_files": client.load_model(MODEL, config="{}", files={"file:1/x": b"x"}),
         "trace": client.get_trace_settings(),
         "update_trace": client.update_trace_settings(settings={"trace_level": "OFF"}),
         "log": client.get_log_settings(),
