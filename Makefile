@@ -14,23 +14,28 @@ TORCHREC := torchrec==1.8.0
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test test-slow check format proto cpp-reference clean
+CLIENTS := .clients/.installed
+
+.PHONY: serve test test-slow clients check format proto cpp-reference clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
 
 test: $(DEV)
-	$(BIN)/pytest -m "not slow" $(PARALLEL) $(ARGS)
+	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) $(ARGS)
 
 test-slow: $(DEV)
 	$(BIN)/pytest -m slow $(ARGS)
+
+clients: $(DEV) $(CLIENTS)
+	$(BIN)/pytest tests/clients $(ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
+	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
 
 format: $(DEV)
 	$(BIN)/ruff format .
@@ -65,5 +70,10 @@ $(DEV): pyproject.toml $(SERVE)
 	@$(PIP) install -e ".[$(EXTRA),export,dev]"
 	@touch $@
 
+$(CLIENTS): tests/clients/install.sh
+	@echo "installing the clients (some 250 MB to download, a minute or two) ..."
+	@PYTHON=$(PYTHON) tests/clients/install.sh $(@D)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) artifacts .narsil build *.egg-info
+	rm -rf $(VENV) .clients artifacts .narsil build *.egg-info

@@ -11,6 +11,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--backend": ("server.backend",),
     "--transports": ("server.transports",),
     "--host": ("http.host", "grpc.host", "http3.host"),
+    "--cors-origins": ("http.cors_origins", "http3.cors_origins"),
     "--log-level": ("server.log_level",),
 }
 METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}

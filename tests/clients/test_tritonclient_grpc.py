@@ -61,7 +61,9 @@ async def test_tritonclient_works_as_it_is_over_grpc() -> None:
     assert set(answers["sync"]["refused"].values()) == {"StatusCode.UNIMPLEMENTED"}
     aio = answers["aio"]
     assert aio["ready"] == [True, True, True]
-    assert aio["model"] == answers["sync"]["model"]
+    for name in ("server", "model", "config", "index", "refused"):
+        assert aio[name] == answers["sync"][name]
+    check_statistics(aio["statistics"]["model_stats"][0])
     assert aio["infer"] == scores(backend, 1)
     assert aio["stream"] == [scores(backend, 0), scores(backend, 1)]
 

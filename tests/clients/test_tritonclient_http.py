@@ -161,10 +161,13 @@ REFUSED = {
     "501 trace": lambda client: client.get_trace_settings(),
     "501 model trace": lambda client: client.update_trace_settings("fake", {"trace_level": "OFF"}),
     "501 log": lambda client: client.get_log_settings(),
+    "501 update log": lambda client: client.update_log_settings({"log_info": True}),
     "501 system": lambda client: client.get_system_shared_memory_status(),
     "501 register": lambda client: client.register_system_shared_memory("a", "/a", 8),
     "501 unregister": lambda client: client.unregister_system_shared_memory(),
     "501 cuda": lambda client: client.get_cuda_shared_memory_status(),
+    "501 register cuda": lambda client: client.register_cuda_shared_memory("a", b"eA==", 0, 8),
+    "501 unregister cuda": lambda client: client.unregister_cuda_shared_memory("a"),
 }
 
 
@@ -174,23 +177,6 @@ async def test_a_refusal_is_the_clients_own_error_with_our_words(call: Call, cas
         await call(REFUSED[case])
     assert raised.value.status() == case.split(maxsplit=1)[0]
     assert raised.value.message()
-
-
-async def test_the_asyncio_client_is_served() -> None:
-    aio: Any = pytest.importorskip("tritonclient.http.aio")
-    async with (
-        oip_served() as served,
-        aio.InferenceServerClient(urlsplit(served.url).netloc) as client,
-    ):
-        assert await client.is_server_ready()
-        for coding in (None, "gzip", "deflate"):
-            result = await client.infer(
-                "fake",
-                inputs(MANY.inputs),
-                request_compression_algorithm=coding,
-                response_compression_algorithm=coding,
-            )
-            assert right(result, MANY)
 
 
 async def test_models_are_loaded_and_unloaded_where_the_server_lets_clients() -> None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import queue
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -132,11 +132,45 @@ async def run_aio(url: str) -> dict[str, Any]:
         ready = [await client.is_server_live(), await client.is_server_ready()]
         ready.append(await client.is_model_ready(MODEL))
         model = await client.get_model_metadata(MODEL, as_json=True)
+        others = await described(client)
         result = await client.infer(MODEL, inputs(seed=1), request_id="my id")
         streamed = [
             scores(answer) async for answer, error in client.stream_infer(requests()) if not error
         ]
-    return {"ready": ready, "model": model, "infer": scores(result), "stream": streamed}
+    return {"ready": ready, "model": model, "infer": scores(result), "stream": streamed, **others}
+
+
+async def described(client: Any) -> dict[str, Any]:
+    """Make the asyncio client's other calls."""
+    refused = {
+        "load_files": client.load_model(MODEL, config="{}", files={"file:1/x": b"x"}),
+        "trace": client.get_trace_settings(),
+        "update_trace": client.update_trace_settings(settings={"trace_level": "OFF"}),
+        "log": client.get_log_settings(),
+        "update_log": client.update_log_settings({"log_info": True}),
+        "system_memory": client.get_system_shared_memory_status(),
+        "register_system": client.register_system_shared_memory("r", "/k", 8),
+        "unregister_system": client.unregister_system_shared_memory(),
+        "cuda_memory": client.get_cuda_shared_memory_status(),
+        "register_cuda": client.register_cuda_shared_memory("r", b"aGFuZGxl", 0, 8),
+        "unregister_cuda": client.unregister_cuda_shared_memory(),
+    }
+    return {
+        "server": await client.get_server_metadata(as_json=True),
+        "config": (await client.get_model_config(MODEL, as_json=True))["config"],
+        "index": await client.get_model_repository_index(as_json=True),
+        "statistics": await client.get_inference_statistics(MODEL, as_json=True),
+        "refused": {name: await failure_of(call) for name, call in refused.items()},
+    }
+
+
+async def failure_of(call: Awaitable[Any]) -> str:
+    """Return the status with which ``call`` fails."""
+    try:
+        await call
+    except InferenceServerException as error:
+        return str(error.status())
+    return "answered"
 
 
 def control(url: str) -> dict[str, Any]:

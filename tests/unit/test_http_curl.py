@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.stub_engine import StubEngine
-from tests.fixtures.stub_serving import http_served, json_body, problem
+from tests.fixtures.stub_serving import (
+    PROTOBUF,
+    http_served,
+    json_body,
+    problem,
+    protobuf_body,
+)
+from transports.codecs.predictor_client import decode_response
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
@@ -29,6 +36,18 @@ async def test_curl_with_nothing_but_data_is_served() -> None:
     async with http_served(StubEngine()) as url:
         status, _ = await curl("--data", json_body([0.5]).decode(), f"{url}/v1/predict")
     assert status == 200
+
+
+async def test_curl_posts_a_file_of_protobuf_as_it_is(tmp_path: Path) -> None:
+    request, scores = tmp_path / "request.bin", tmp_path / "scores.bin"
+    request.write_bytes(protobuf_body([0.5, 2.0]))
+    async with http_served(StubEngine()) as url:
+        status, _ = await curl(
+            "--header", f"content-type: {PROTOBUF}", "--data-binary", f"@{request}",
+            "--output", str(scores), f"{url}/v1/predict",
+        )  # fmt: skip
+    assert status == 200
+    assert decode_response(scores.read_bytes())["default"].tolist() == [0.5, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
 from transports.http.app import HttpApp
+from transports.http.cors import allow_origins, check_origins
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.ranges import COUNTS, PORTS, SECONDS, Range, check_range
@@ -29,6 +30,9 @@ class HttpOptions(BodyLimits):
     backlog: int = field(
         default=2048, metadata={"help": "connections the kernel holds until they are accepted"}
     )
+    cors_origins: tuple[str, ...] = field(
+        default=(), metadata={"help": "origins whose pages may call; *: any"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
@@ -38,6 +42,7 @@ class HttpOptions(BodyLimits):
         check_range("keep_alive_s", self.keep_alive_s, Range(0, SECONDS.greatest))
         check_range("write_timeout_s", self.write_timeout_s, SECONDS)
         check_range("backlog", self.backlog, COUNTS)
+        check_origins("cors_origins", self.cors_origins)
 
 
 class HttpTransport:
@@ -55,7 +60,7 @@ class HttpTransport:
         options = self._options
         bound = bind(options.host, options.port, socket.SOCK_STREAM)
         self._listener = TcpListener(
-            HttpApp(engine, self._intake),
+            allow_origins(HttpApp(engine, self._intake), options.cors_origins),
             ListenerOptions(
                 options.keep_alive_s,
                 options.head_timeout_s,

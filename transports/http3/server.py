@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aioquic.quic.configuration import QuicConfiguration
+from starlette.types import ASGIApp
 
 from scheduler.engine import Engine
 from transports.http.app import HttpApp
+from transports.http.cors import allow_origins, check_origins
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
@@ -56,6 +58,9 @@ class Http3Options(BodyLimits):
         default=60.0, metadata={"help": "seconds a silent QUIC connection is kept"}
     )
     max_connections: int = field(default=1024, metadata={"help": "QUIC connections at once"})
+    cors_origins: tuple[str, ...] = field(
+        default=(), metadata={"help": "origins whose pages may call; *: any"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
@@ -63,6 +68,7 @@ class Http3Options(BodyLimits):
         self.check_limits()
         check_range("idle_timeout_s", self.idle_timeout_s, SECONDS)
         check_range("max_connections", self.max_connections, COUNTS)
+        check_origins("cors_origins", self.cors_origins)
         if bool(self.certificate) != bool(self.private_key):
             raise ValueError("certificate and private_key must be given together")
 
@@ -91,7 +97,7 @@ class Http3Transport:
         configuration = _quic_configuration(options, self.certificate)
         udp, tcp = _bind_pair(options)
         self.port = port_of(udp)
-        app = HttpApp(engine, self._intake)
+        app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)
         self._headers.start()
         self._endpoint = QuicEndpoint(
             Host(app, (options.host, self.port), self._headers.current),
@@ -111,7 +117,7 @@ class Http3Transport:
         self._headers.stop()
 
     async def _start_tcp(
-        self, app: HttpApp, bound: socket.socket, certificate: CertificateFiles
+        self, app: ASGIApp, bound: socket.socket, certificate: CertificateFiles
     ) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.path, certificate.private_key)
