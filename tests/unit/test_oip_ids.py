@@ -10,7 +10,8 @@ from scheduler.types import Array, InferRequest, ModelSpec
 from tests.fixtures.oip_grpc import as_pairs, as_table
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES, features, random_request
 from transports.codecs.oip_ids import jagged_ids
-from transports.codecs.oip_tensors import Tensor, datatype_of, decode
+from transports.codecs.oip_request import decode
+from transports.codecs.oip_tensors import Tensor, datatype_of
 
 TABLE = "id_list_features"
 Tensors = dict[str, Array]

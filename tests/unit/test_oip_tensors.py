@@ -7,10 +7,10 @@ import pytest
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code, ServingError
 from scheduler.types import InferResponse, ModelSpec, TensorSpec, Timing
+from transports.codecs.oip_request import decode
 from transports.codecs.oip_tensors import (
     TensorInfo,
     datatype_of,
-    decode,
     dtype_of,
     input_infos,
     max_batch_size,

@@ -31,16 +31,32 @@ def features(document: dict[str, Any], spec: ModelSpec) -> dict[str, Any]:
 
     Raises ServingError naming an unknown or missing feature.
     """
-    lengths = spec.input(f"{SPARSE}.lengths")
-    names = lengths.labels if lengths else ()
-    if not names:
-        raise invalid(f"model {spec.name} does not name its features: send ids in a binary form")
+    names = feature_names(spec)
     members = document[SPARSE]
     if type(members) is not dict:
         raise invalid(f"{SPARSE} is {shown(members)}, expected an object of features")
     if members.keys() != set(names):
         raise _wrong_features(members, names)
     return {name: members[name] for name in names}
+
+
+def feature_names(spec: ModelSpec) -> tuple[str, ...]:
+    """Return the model's id features in its order. Raises ServingError if it names none."""
+    lengths = spec.input(f"{SPARSE}.lengths")
+    names = lengths.labels if lengths else ()
+    if not names:
+        raise invalid(f"model {spec.name} does not name its features: send ids in a binary form")
+    return names
+
+
+def check_tensor_fields(document: dict[str, Any], spec: ModelSpec) -> None:
+    """Refuse a ``document`` that lacks a field of tensors, or has one too many."""
+    taken = {tensor.name.partition(".")[0] for tensor in spec.inputs}
+    for field in (DENSE, SPARSE):
+        if field in taken and field not in document:
+            raise invalid(f"field {field} is missing")
+        if field in document and field not in taken:
+            raise invalid(f"model {spec.name} has no input {field}")
 
 
 def flattened(lists: Iterable[list[Any]]) -> list[Any]:
@@ -93,6 +109,12 @@ def integers(values: list[Any], place: Place, dtype: np.dtype[np.generic]) -> Ar
         raise invalid(f"{place(index)} is {values[index]}, which does not fit {dtype}") from error
 
 
+def unknown_feature(field: str, name: str, names: tuple[str, ...]) -> ServingError:
+    """Return the refusal of a feature ``name`` in ``field`` that is none of ``names``."""
+    known = f"the model has {len(names)}, from {names[0]} to {names[-1]}"
+    return invalid(f"{field} has unknown feature {shown(name)}: {known}")
+
+
 def _wrong_type(
     expected: tuple[type, ...], values: list[Any], place: Place, words: str
 ) -> ServingError:
@@ -103,7 +125,6 @@ def _wrong_type(
 def _wrong_features(members: dict[str, Any], names: tuple[str, ...]) -> ServingError:
     for name in members:
         if name not in names:
-            known = f"the model has {len(names)}, from {names[0]} to {names[-1]}"
-            return invalid(f"{SPARSE} has unknown feature {shown(name)}: {known}")
+            return unknown_feature(SPARSE, name, names)
     missing = [name for name in names if name not in members]
     return invalid(f"{SPARSE} lacks feature {missing[0]} ({len(missing)} of {len(names)} missing)")

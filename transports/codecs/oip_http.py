@@ -20,10 +20,10 @@ from scheduler.errors import shown as quoted
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs.oip_binary import Tail, joined, only_input
 from transports.codecs.oip_json import data_of, tensor_from_data
+from transports.codecs.oip_request import decode
 from transports.codecs.oip_tensors import (
     Tensor,
     check_echoed,
-    decode,
     priority_and_timeout_s,
     tensor_from_raw,
     tensors_of,

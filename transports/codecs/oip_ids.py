@@ -37,6 +37,10 @@ class JaggedIds:
             f" them{named}"
         )
 
+    def pair_names(self) -> list[str]:
+        """Return the tensors of the pairs, in the model's order."""
+        return [f"{feature}{part}" for feature in self.lengths.labels for part in _PARTS]
+
     def key_major(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return ``arrays`` with the ids in the model's own two inputs.
 
@@ -56,7 +60,7 @@ class JaggedIds:
 
     def _pairs_in(self, arrays: Mapping[str, Array], own: Sequence[str]) -> list[str]:
         found = {name for name in arrays if name.endswith(_PARTS) and name not in own}
-        return [name for name in self._pair_names() if name in found] if found else []
+        return [name for name in self.pair_names() if name in found] if found else []
 
     def _replaced(
         self, arrays: Mapping[str, Array], names: Sequence[str], ids: tuple[Array, Array]
@@ -73,7 +77,7 @@ class JaggedIds:
         return np.ones(ids.shape[::-1], self.lengths.dtype), ids.T.ravel()
 
     def _from_pairs(self, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
-        names = self._pair_names()
+        names = self.pair_names()
         for name in names:
             if name not in arrays:
                 raise invalid(f"{name}: missing; every feature needs its lengths and values")
@@ -114,9 +118,6 @@ class JaggedIds:
             f" but {feature}.values has {found[index]} ids"
         )
 
-    def _pair_names(self) -> list[str]:
-        return [f"{feature}{part}" for feature in self.lengths.labels for part in _PARTS]
-
 
 def jagged_ids(spec: ModelSpec) -> JaggedIds | None:
     """Return the jagged ids that the model of ``spec`` needs, or None if it has no such input."""
@@ -129,6 +130,21 @@ def jagged_ids(spec: ModelSpec) -> JaggedIds | None:
         if lengths.name == f"{name}.lengths" and isinstance(features, int):
             return JaggedIds(name, lengths, values, features)
     return None
+
+
+def read_inputs(spec: ModelSpec, arrays: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
+    """Return the rows and the inputs of a request for the model of ``spec``, its ids key-major.
+
+    The rows are those of the first input that has them; the scheduler compares the others.
+    Raises ServingError (INVALID_REQUEST).
+    """
+    jagged = jagged_ids(spec)
+    inputs = jagged.key_major(arrays) if jagged else arrays
+    for tensor in spec.inputs:
+        array = inputs.get(tensor.name)
+        if array is not None and "rows" in tensor.shape and array.ndim == len(tensor.shape):
+            return int(array.shape[tensor.shape.index("rows")]), inputs
+    return 0, inputs
 
 
 def _check_integers(name: str, array: Array) -> None:

@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 
 from scheduler.errors import Code, ServingError, invalid, shown
 from scheduler.types import InferRequest, InferResponse, ModelSpec
+from transports.codecs.oip_request import decode
 from transports.codecs.oip_tensors import (
     Tensor,
     check_echoed,
-    decode,
     priority_and_timeout_s,
     tensor_dtype,
     tensor_from_raw,

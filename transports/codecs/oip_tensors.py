@@ -1,6 +1,6 @@
-"""The Open Inference Protocol's tensors <-> requests and responses, for every wire that has them.
+"""The Open Inference Protocol's tensors, for every wire that has them, and what a model offers.
 
-What a model offers and takes is said once here; ``oip_ids`` knows the ways to write jagged ids.
+``oip_request`` makes requests of them; ``oip_ids`` knows the ways to write jagged ids.
 """
 
 import math
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.errors import ServingError, invalid, shown
-from scheduler.types import Array, InferRequest, InferResponse, ModelSpec, TensorSpec
+from scheduler.types import Array, InferResponse, ModelSpec, TensorSpec
+from transports.codecs.oip_context import context_property
 from transports.codecs.oip_ids import jagged_ids
 
 _DTYPES: dict[str, np.dtype[np.generic]] = {
@@ -119,26 +120,6 @@ def tensor_from_values(name: str, datatype: str, shape: Sequence[int], values: A
     return Tensor(name, datatype, tuple(shape), values.reshape(shape))
 
 
-def decode(spec: ModelSpec, tensors: Sequence[Tensor], outputs: Sequence[str]) -> InferRequest:
-    """Return the request for the model of ``spec``, ids key-major however they were written.
-
-    ``version``, ``id``, ``timeout_s`` and ``priority`` are left to the caller. What the model
-    itself rules out is refused where every request is checked, in the scheduler.
-    Raises ServingError (INVALID_REQUEST) naming the tensor.
-    """
-    arrays: dict[str, Array] = {}
-    for tensor in tensors:
-        if tensor.name in arrays:
-            raise invalid(f"{_label(tensor.name)}: given twice")
-        arrays[tensor.name] = tensor.array
-    if len(set(outputs)) < len(outputs):
-        twice = next(name for name in outputs if outputs.count(name) > 1)
-        raise invalid(f"output {shown(twice)}: asked for twice")
-    jagged = jagged_ids(spec)
-    inputs = jagged.key_major(arrays) if jagged else arrays
-    return InferRequest(spec.name, _rows(spec, inputs), inputs, outputs=tuple(outputs))
-
-
 def check_echoed(given_id: str, parameters: int) -> None:
     """Refuse an id or parameters so large that echoing them would be the answer.
 
@@ -193,12 +174,13 @@ def max_batch_size(spec: ModelSpec) -> int:
 
 
 def properties(spec: ModelSpec) -> dict[str, str]:
-    """Return the model's properties, and how else than by ``input_infos`` its ids may be written.
+    """Return the model's properties, and how else than by ``input_infos`` to write a request.
 
     For OIP's ``ModelMetadataResponse.properties``.
     """
     jagged = jagged_ids(spec)
-    return {**spec.properties, **({"encodings": jagged.encodings()} if jagged else {})}
+    encodings = {"encodings": jagged.encodings()} if jagged else {}
+    return {**spec.properties, **encodings, **context_property(spec)}
 
 
 def priority_and_timeout_s(
@@ -243,15 +225,6 @@ def _entries(name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> in
 
 def _label(name: str) -> str:
     return f"tensor {shown(name)}"
-
-
-def _rows(spec: ModelSpec, inputs: Mapping[str, Array]) -> int:
-    """Read the rows off the first input that has them; the scheduler compares the others."""
-    for tensor in spec.inputs:
-        array = inputs.get(tensor.name)
-        if array is not None and "rows" in tensor.shape and array.ndim == len(tensor.shape):
-            return int(array.shape[tensor.shape.index("rows")])
-    return 0
 
 
 def _output(name: str, array: Array) -> Tensor:

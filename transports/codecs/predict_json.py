@@ -6,8 +6,9 @@ Row-wise, one list per row and bag, or columnar (told by ``rows``), flat lists:
     {"rows": 2, "float_features": [0.1, ...],
      "id_list_features": {"cat_0": {"lengths": [1, 2], "values": [3, 17, 4]}, ...}}
 
-Both may carry ``id``, ``outputs``, ``timeout_ms`` and ``priority`` (0 is served first). JSON has no
-NaN or infinity: refused in requests, ``null`` in answers.
+Both may carry a ``context`` that every row shares (``json_context``), ``id``, ``outputs``,
+``timeout_ms`` and ``priority`` (0 is served first). JSON has no NaN or infinity: refused in
+requests, ``null`` in answers.
 """
 
 import math
@@ -18,11 +19,13 @@ import orjson
 
 from scheduler.errors import invalid
 from scheduler.types import InferRequest, InferResponse, ModelSpec
-from transports.codecs import json_columns, json_rows
+from transports.codecs import json_columns, json_context, json_rows
+from transports.codecs.json_values import DENSE, SPARSE, check_tensor_fields
 from transports.codecs.strict_json import parse_object, shown
 
-_TENSOR_FIELDS = ("float_features", "id_list_features")
-_FIELDS = frozenset({*_TENSOR_FIELDS, "rows", "id", "outputs", "timeout_ms", "priority"})
+_FIELDS = frozenset(
+    {DENSE, SPARSE, "rows", json_context.FIELD, "id", "outputs", "timeout_ms", "priority"}
+)
 
 
 def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> InferRequest:
@@ -31,9 +34,13 @@ def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> Inf
     Raises ServingError (INVALID_REQUEST) whose detail names the field, the limit and the value.
     """
     document = parse_object(body)
-    _check_fields(document, spec)
-    layout = json_columns if "rows" in document else json_rows
-    rows, inputs = layout.decode(document, spec)
+    _check_known(document)
+    decode = json_columns.decode if "rows" in document else json_rows.decode
+    if json_context.FIELD in document:
+        rows, inputs = json_context.decode(document, spec, decode)
+    else:
+        check_tensor_fields(document, spec)
+        rows, inputs = decode(document, spec)
     return InferRequest(
         model=spec.name,
         rows=rows,
@@ -52,16 +59,10 @@ def encode_response(response: InferResponse) -> bytes:
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _check_fields(document: dict[str, Any], spec: ModelSpec) -> None:
+def _check_known(document: dict[str, Any]) -> None:
     for field in document:
         if field not in _FIELDS:
             raise invalid(f"unknown field {shown(field)}, expected {', '.join(sorted(_FIELDS))}")
-    taken = {tensor.name.partition(".")[0] for tensor in spec.inputs}
-    for field in _TENSOR_FIELDS:
-        if field in taken and field not in document:
-            raise invalid(f"field {field} is missing")
-        if field in document and field not in taken:
-            raise invalid(f"model {spec.name} has no input {field}")
 
 
 def _text(document: dict[str, Any], field: str) -> str:
