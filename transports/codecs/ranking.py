@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduler.errors import Code, ServingError, invalid
 from scheduler.types import Array, InferRequest, ModelSpec, TensorSpec
-from scheduler.validate import check_rows, validate
+from scheduler.validate import validate
 
 DENSE, LENGTHS, VALUES = "float_features", "id_list_features.lengths", "id_list_features.values"
 
@@ -121,7 +121,6 @@ def expand(
     Both are checked before anything is repeated, sizes too.
     Raises ServingError (INVALID_REQUEST, PAYLOAD_TOO_LARGE) naming the input.
     """
-    check_rows(rows, split.spec)
     try:
         _check(split.context, 1, context)
     except ServingError as refusal:
