@@ -94,7 +94,7 @@ TENSOR_FAULTS = [
     (PAIRS, {C + "float_columns": np.array([0, 0])},
      "context.float_columns: column 0 is given twice"),
     (PAIRS, {C + "id_list_columns": np.array([0])},
-     "context.id_list_columns: has 1 columns, expected 0: one for each value"),
+     "context.id_list_columns: has 1 entries, expected 0: one for each column"),
     (TORCHREC, {C + "id_list_columns": np.array([3])},
      "context.id_list_columns: no column 3, the model has 0..2"),
     (TORCHREC, {C + LENGTHS: np.zeros((4, 1), INT)},

@@ -57,7 +57,7 @@ JSON_FAULTS = [
     (put("context", DENSE, value=[1, True]),
      "context.float_features[1] is true, expected a number"),
     (put("context", DENSE, value=[1, 2, 3]),
-     "context.float_columns: has 2 columns, expected 3: one for each value"),
+     "context.float_columns: has 2 entries, expected 3: one for each column"),
     (put("context", DENSE, value=[1, 2, 3, 4]),
      "context.float_columns: the context has 4 columns, the model 3"),
     (put("context", "float_columns", value={}),
@@ -73,7 +73,7 @@ JSON_FAULTS = [
     (put("context", "float_columns", value=[2, 2]),
      "context.float_columns: column 2 is given twice"),
     (drop("context", DENSE),
-     "context.float_columns: has 2 columns, expected 0: one for each value"),
+     "context.float_columns: has 2 entries, expected 0: one for each column"),
     (put("context", BAGS, value=[]),
      "context.id_list_features is a list, expected an object of features"),
     (put("context", BAGS, "nope", value=[]), ('context.id_list_features has unknown feature "nope":'

@@ -84,17 +84,21 @@ def _with_context(
 
 
 def _candidates(parts: Split, candidates: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
-    for number in parts.features:
-        feature = _labels(parts.spec)[number] if _labels(parts.spec) else ""
-        pair = {f"{feature}.lengths", f"{feature}.values"}.difference((LENGTHS, VALUES))
-        if not pair.isdisjoint(candidates):
-            raise in_both(feature)
+    _check_pairs(parts, candidates)
     if not any("rows" in tensor.shape for tensor in parts.candidates.inputs):
         raise nothing_left()
     try:
         return read_inputs(parts.candidates, candidates)
     except ServingError as refusal:
         raise parts.explained(refusal) from refusal
+
+
+def _check_pairs(parts: Split, candidates: Mapping[str, Array]) -> None:
+    """Refuse a pair among the candidates that is the context's."""
+    jagged = jagged_ids(parts.context)
+    for name in jagged.pair_names() if jagged else ():
+        if name in candidates and name not in _FIXED:
+            raise in_both(name.rpartition(".")[0])
 
 
 def _check_names(spec: ModelSpec, context: Mapping[str, Array]) -> None:

@@ -7,6 +7,8 @@ the arrays of the request spelled out, every one the same bit for bit.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,6 +36,8 @@ class Split:
     spec: ModelSpec
     columns: tuple[int, ...]
     features: tuple[int, ...]
+    left_columns: tuple[int, ...]
+    left_features: tuple[int, ...]
     context: ModelSpec
     candidates: ModelSpec
 
@@ -77,7 +81,7 @@ def chosen(field: str, given: Sequence[int] | None, count: int, limit: int) -> t
     if given is None:
         return tuple(range(count))
     if len(given) != count:
-        raise invalid(f"{field}: has {len(given)} columns, expected {count}: one for each value")
+        raise invalid(f"{field}: has {len(given)} entries, expected {count}: one for each column")
     for column in given:
         if not 0 <= column < limit:
             raise invalid(f"{field}: no column {column}, the model has 0..{limit - 1}")
@@ -89,18 +93,10 @@ def chosen(field: str, given: Sequence[int] | None, count: int, limit: int) -> t
 
 def split(spec: ModelSpec, columns: Sequence[int], features: Sequence[int]) -> Split:
     """Return how ``spec`` falls apart; the numbers are distinct and within the model."""
-    rest = (_rest(columns, float_columns(spec)), _rest(features, id_features(spec)))
-    shared = [
-        _part(tensor, len(columns), features) for tensor in spec.inputs if tensor.name in _SPLIT
-    ]
-    own = [_part(tensor, len(rest[0]), rest[1]) for tensor in spec.inputs]
-    return Split(
-        spec,
-        tuple(columns),
-        tuple(features),
-        context=replace(spec, inputs=tuple(filter(None, shared))),
-        candidates=replace(spec, inputs=tuple(filter(None, own))),
-    )
+    given = (tuple(columns), tuple(features))
+    left = (_rest(given[0], float_columns(spec)), _rest(given[1], id_features(spec)))
+    shared, own = _parts(spec.inputs, given, left)
+    return Split(spec, *given, *left, _with_inputs(spec, shared), _with_inputs(spec, own))
 
 
 def nothing_left() -> ServingError:
@@ -138,10 +134,32 @@ def expand(
     return inputs
 
 
-def _part(tensor: TensorSpec, columns: int, features: Sequence[int]) -> TensorSpec | None:
-    """Return what is left of an input that has so many columns and these features, if any."""
+_Numbers: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+_Inputs: TypeAlias = tuple[TensorSpec, ...]
+
+
+# Clients of one model nearly always share the same: looked up, it is a tenth of the work.
+@lru_cache(maxsize=64)
+def _parts(inputs: _Inputs, given: _Numbers, left: _Numbers) -> tuple[_Inputs, _Inputs]:
+    """Return the inputs of the context and of the candidates, by columns and features."""
+    shared = [_part(tensor, given) for tensor in inputs if tensor.name in _SPLIT]
+    own = [_part(tensor, left) for tensor in inputs]
+    return tuple(filter(None, shared)), tuple(filter(None, own))
+
+
+def _with_inputs(spec: ModelSpec, inputs: _Inputs) -> ModelSpec:
+    # Not ``replace``, which takes several times as long.
+    return ModelSpec(
+        spec.name, spec.version, inputs, spec.outputs, spec.max_batch_rows,
+        max_request_rows=spec.max_request_rows,
+    )  # fmt: skip
+
+
+def _part(tensor: TensorSpec, numbers: _Numbers) -> TensorSpec | None:
+    """Return what an input is with only these columns and features, None if that is nothing."""
+    columns, features = numbers
     if tensor.name == DENSE:
-        return replace(tensor, shape=("rows", columns)) if columns else None
+        return replace(tensor, shape=("rows", len(columns))) if columns else None
     if tensor.name == LENGTHS and features:
         labels = tuple([tensor.labels[number] for number in features if tensor.labels])
         return replace(tensor, shape=(len(features), "rows"), labels=labels)
@@ -155,7 +173,7 @@ def _rest(taken: Iterable[int], limit: int) -> tuple[int, ...]:
 def _check(spec: ModelSpec, rows: int, inputs: Mapping[str, Array]) -> None:
     """Check names, dtypes and shapes as for any request, and that the lengths fit the ids.
 
-    The backend would do the latter, but repeating ids already relies on it.
+    The backend does the latter too, but repeating ids relies on it.
     """
     validate(spec, InferRequest(spec.name, rows, inputs))
     if LENGTHS not in inputs or VALUES not in inputs:
@@ -184,47 +202,48 @@ def _check_size(context: Mapping[str, Array], rows: int, candidates: Mapping[str
 
 
 def _dense(split: Split, shared: Array, rows: int, own: Array | None) -> Array:
-    width = float_columns(split.spec)
     dtype = shared.dtype if own is None else np.result_type(shared, own)
-    out: Array = np.empty((rows, width), dtype)
+    out: Array = np.empty((rows, len(split.columns) + len(split.left_columns)), dtype)
     out[:, _index(split.columns)] = shared
     if own is not None:
-        out[:, _index(_rest(split.columns, width))] = own
+        out[:, _index(split.left_columns)] = own
     return out
 
 
 def _index(columns: tuple[int, ...]) -> slice | list[int]:
     """Return a slice where one will do: numpy writes it several times as fast as a list."""
-    first = columns[0]
-    if columns == tuple(range(first, first + len(columns))):
-        return slice(first, first + len(columns))
-    return list(columns)
+    run = slice(columns[0], columns[0] + len(columns))
+    return run if columns == tuple(range(run.start, run.stop)) else list(columns)
 
 
 def _ids(
     split: Split, context: Mapping[str, Array], rows: int, candidates: Mapping[str, Array]
 ) -> tuple[Array, Array]:
     """Return lengths (features, rows) and ids, key-major, in the model's order of features."""
-    shared, own = list(split.features), list(_rest(split.features, id_features(split.spec)))
-    empty = (np.empty((0, rows), context[LENGTHS].dtype), np.empty(0, context[VALUES].dtype))
-    own_lengths, own_values = (candidates[LENGTHS], candidates[VALUES]) if own else empty
-    lengths: Array = np.empty(
-        (len(shared) + len(own), rows), np.result_type(context[LENGTHS], own_lengths)
-    )
-    lengths[shared], lengths[own] = context[LENGTHS], own_lengths
-    ends = np.cumsum(lengths.sum(axis=1, dtype=np.int64)).tolist()
-    values: Array = np.empty(ends[-1], np.result_type(context[VALUES], own_values))
-    target = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    for feature, ids in zip(shared, _bags(context[LENGTHS], context[VALUES]), strict=True):
-        values[target[feature]].reshape(rows, ids.size)[:] = ids
-    for feature, ids in zip(own, _bags(own_lengths, own_values), strict=True):
-        values[target[feature]] = ids
+    shared_lengths, shared_values = context[LENGTHS], context[VALUES]
+    own_lengths, own_values = candidates.get(LENGTHS), candidates.get(VALUES)
+    if own_lengths is None or own_values is None:
+        own_lengths, own_values = shared_lengths[:0, :0], shared_values[:0]
+    features = len(split.features) + len(split.left_features)
+    lengths: Array = np.empty((features, rows), np.result_type(shared_lengths, own_lengths))
+    lengths[_index(split.features)] = shared_lengths
+    if split.left_features:
+        lengths[_index(split.left_features)] = own_lengths
+    ends = _ends(lengths)
+    values: Array = np.empty(ends[-1], np.result_type(shared_values, own_values))
+    start = 0
+    for feature, end in zip(split.features, _ends(shared_lengths), strict=True):
+        bag = values[ends[feature] - rows * (end - start) : ends[feature]]
+        bag.reshape(rows, end - start)[:] = shared_values[start:end]
+        start = end
+    start = 0
+    for feature, end in zip(split.left_features, _ends(own_lengths), strict=True):
+        values[ends[feature] - (end - start) : ends[feature]] = own_values[start:end]
+        start = end
     return lengths, values
 
 
-def _bags(lengths: Array, values: Array) -> Iterable[Array]:
-    """Yield the ids of each feature, all of its rows."""
-    start = 0
-    for end in np.cumsum(lengths.sum(axis=1, dtype=np.int64)).tolist():
-        yield values[start:end]
-        start = end
+def _ends(lengths: Array) -> list[int]:
+    """Return where the ids of each feature end."""
+    ends: list[int] = lengths.sum(axis=1, dtype=np.int64).cumsum().tolist()
+    return ends
