@@ -10,33 +10,16 @@ import orjson
 import pytest
 
 from tests.fixtures.oip_http import oip_served
+from tests.fixtures.pages import ADDRESS, examples, shell
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
 PAGE = Path(__file__).parents[2] / "docs" / "oip.md"
-ADDRESS = "127.0.0.1:8000"
 SCORES = [25.5, 61.0]
 
 
-def examples(language: str) -> list[str]:
-    """Return the page's blocks in ``language``."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks
-    return blocks
-
-
-async def shell(script: str, folder: Path) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", script, cwd=folder,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    assert process.returncode == 0, errors
-    return output
-
-
 async def test_every_example_of_the_page_is_answered_as_it_says(tmp_path: Path) -> None:
-    commands = examples("sh")
+    commands = examples(PAGE, "sh")
     async with oip_served() as served:
         # One script for all: a later one uses what an earlier one made.
         script = "\nprintf '\\n'\n".join(commands)
@@ -44,7 +27,7 @@ async def test_every_example_of_the_page_is_answered_as_it_says(tmp_path: Path) 
     metadata, *answers, refusal = map(orjson.loads, output.splitlines())
     assert metadata["name"] == "fake"
     assert [answer["outputs"][0]["data"] for answer in answers] == [SCORES] * (len(commands) - 2)
-    shown = [orjson.loads(block) for block in examples("json")]
+    shown = [orjson.loads(block) for block in examples(PAGE, "json")]
     assert [answers[0], refusal] == shown
 
 
@@ -52,7 +35,7 @@ async def test_the_pages_python_example_prints_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("tritonclient.http")
-    (example,) = examples("python")
+    (example,) = examples(PAGE, "python")
 
     async with oip_served() as served:
         source = example.replace(ADDRESS, served.url.removeprefix("http://"))

@@ -130,12 +130,26 @@ def _columnar() -> Schema:
 
 def _request_schema(title: str, properties: Schema) -> Schema:
     common = {
+        "context": _context(),
         "id": {"type": "string"},
         "timeout_ms": {"type": "number", "exclusiveMinimum": 0},
         "priority": {"type": "integer", "minimum": 0},
         "outputs": {"type": "array", "items": {"type": "string"}},
     }
     return {"type": "object", "title": title, "properties": {**properties, **common}}
+
+
+def _context() -> Schema:
+    return {
+        "type": "object",
+        "description": "What all rows share, given once: the rows have the other columns and"
+        " features, in the model's order",
+        "properties": {
+            "float_features": _NUMBERS,
+            "float_columns": {**_IDS, "description": "which columns; absent: the leading ones"},
+            "id_list_features": {"type": "object", "additionalProperties": _IDS},
+        },
+    }
 
 
 def _success() -> Schema:
