@@ -9,6 +9,7 @@ from tests.fixtures.ranking import Ranked, random_ranked
 from tests.fixtures.ranking_wires import RankingWires, ranking_wires
 from tests.fixtures.requests import dense_width, features
 from tests.fixtures.serving import Served
+from transports.codecs.ranking import MAX_EXPANDED_BYTES
 
 
 @pytest.fixture
@@ -79,3 +80,16 @@ async def test_too_many_candidates_are_refused_in_the_same_words(
     (outcome,) = set(outcomes.values())
     assert outcome.status == 400
     assert "max_request_rows" in outcome.detail
+
+
+async def test_a_context_that_would_outgrow_the_limit_is_refused_in_the_same_words(
+    served: Served, wires: RankingWires
+) -> None:
+    ranked = asked(served, served.engine.spec("").max_request_rows, seed=5)
+    long = [1] * (MAX_EXPANDED_BYTES // (8 * ranked.rows))
+    large = replace(ranked, context_bags={**ranked.context_bags, ranked.shared[0]: long})
+    outcomes = await wires.ranked(large)
+    # gRPC has one status for what HTTP has two for.
+    assert {outcome.status for outcome in outcomes.values()} <= {413, 429}
+    (detail,) = {outcome.detail for outcome in outcomes.values()}
+    assert f"above the limit of {MAX_EXPANDED_BYTES} bytes" in detail
