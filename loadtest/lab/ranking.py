@@ -1,10 +1,12 @@
-"""What a context given once saves: bytes on the wire and microseconds of decoding.
+"""What a context given once saves: bytes on the wire, microseconds of decoding and of a round trip.
 
     python -m loadtest.lab.ranking
 
 A model of the reference preset's shape (13 dense features, 26 id features); the context has 8 and
 16 of them, some of the latter histories of many ids. Both forms of a request are decoded to the
-same arrays, which is checked first, and are measured in turn; ``us`` is the median of the rounds.
+same arrays, which is checked first, and are measured in turn. ``a -> b``: spelled out -> with a
+context, medians of the rounds; the ratio is the median of the rounds' ratios. A round trip is over
+HTTP/1.1 on the loopback, with a model that computes nothing but sums.
 """
 
 import argparse
@@ -16,16 +18,18 @@ from backends.fake import FakeBackend, FakeOptions
 from loadtest.lab import setting, stats
 from loadtest.lab.manifest import manifest
 from loadtest.lab.ranking_bodies import Body, Shape, bodies, draw_parts
+from loadtest.lab.ranking_trips import Connection, connected, trip_us
 from loadtest.lab.tables import print_table
-from scheduler.types import InferRequest, ModelSpec
+from scheduler.types import InferRequest
 
 
-def reference_spec(max_rows: int) -> ModelSpec:
+def reference_backend(max_rows: int) -> FakeBackend:
     """Return a model of the reference preset's shape that takes ``max_rows`` in one request."""
-    options = FakeOptions(
-        dense_features=13, sparse_features=26, table_rows=100_000, max_batch_rows=max_rows
+    return FakeBackend(
+        FakeOptions(
+            dense_features=13, sparse_features=26, table_rows=100_000, max_batch_rows=max_rows
+        )
     )
-    return FakeBackend(options).spec
 
 
 def check_same(one: InferRequest, other: InferRequest) -> None:
@@ -47,36 +51,45 @@ def decode_us(body: Body, seconds: float) -> float:
             return 1e6 * elapsed_s / count
 
 
-def line(
-    name: str, rows: int, forms: tuple[Body, Body], arguments: argparse.Namespace
+Forms = tuple[Body, Body]
+
+
+async def measure(
+    forms: Forms, connection: Connection, arguments: argparse.Namespace
 ) -> dict[str, float | str]:
-    """Measure one form of a request of ``rows`` candidates."""
+    """Return the figures of one request: spelled out, with a context, and the ratio."""
     check_same(*(form.decode() for form in forms))
-    times: tuple[list[float], list[float]] = ([], [])
+    decodes: tuple[list[float], list[float]] = ([], [])
+    trips: tuple[list[float], list[float]] = ([], [])
     for _ in range(arguments.rounds):
-        for found, form in zip(times, forms, strict=True):
-            found.append(decode_us(form, arguments.seconds))
-    spelled_out, with_context = (len(form.content) for form in forms)
+        for number, form in enumerate(forms):
+            decodes[number].append(decode_us(form, arguments.seconds))
+            if form.path:
+                trips[number].append(await trip_us(connection, form, arguments.seconds))
     return {
-        "candidates": str(rows),
-        "form": name,
-        "bytes": str(spelled_out),
-        "with context": str(with_context),
-        "saved": f"{1 - with_context / spelled_out:.0%}",
-        "us": stats.median(times[0]),
-        "us with context": stats.median(times[1]),
-        "ratio": stats.median_ratio(times[1], times[0]),
+        "bytes": " -> ".join(str(len(form.content)) for form in forms),
+        "decode us": _medians(decodes),
+        "ratio": stats.median_ratio(decodes[1], decodes[0]),
+        "round trip us": _medians(trips),
+        "its ratio": stats.median_ratio(trips[1], trips[0]) if trips[0] else "-",
     }
 
 
-def table(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
+def _medians(pair: tuple[list[float], list[float]]) -> str:
+    return " -> ".join(f"{stats.median(values):.0f}" for values in pair) if pair[0] else "-"
+
+
+async def table(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
     """Return a line for each number of candidates and form."""
     shape = Shape(histories=arguments.histories, history_ids=arguments.history_ids)
-    spec = reference_spec(max(arguments.candidates))
+    backend = reference_backend(max(arguments.candidates))
     lines = []
-    for rows in arguments.candidates:
-        for name, forms in bodies(draw_parts(spec, rows, shape, arguments.seed)).items():
-            lines.append(line(name, rows, forms, arguments))
+    async with connected(backend) as connection:
+        for rows in arguments.candidates:
+            parts = draw_parts(backend.spec, rows, shape, arguments.seed)
+            for name, forms in bodies(parts).items():
+                figures = await measure(forms, connection, arguments)
+                lines.append({"candidates": str(rows), "form": name, **figures})
     return lines
 
 
@@ -92,9 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--seed", type=int, default=0)
     add("--json", action="store_true")
     arguments = parser.parse_args(argv)
-    setting.settle_memory()
     print(json.dumps(manifest(arguments)))
-    lines = table(arguments)
+    lines = setting.run(table(arguments))
     if arguments.json:
         print(json.dumps(lines))
     else:

@@ -41,10 +41,15 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a request, and what the server makes a request of them with."""
+    """The bytes of a request, and what the server makes a request of them with.
+
+    ``path`` and ``headers`` are those of HTTP; what goes over gRPC has no path.
+    """
 
     content: bytes
     decode: Callable[[], InferRequest]
+    path: str = ""
+    headers: str = ""
 
 
 def draw_parts(spec: ModelSpec, rows: int, shape: Shape, seed: int) -> Parts:
@@ -148,7 +153,8 @@ def _documents(parts: Parts, layout: Layout) -> tuple[Body, Body]:
 
 def _json(document: dict[str, Any], spec: ModelSpec) -> Body:
     content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Body(content, partial(predict_json.decode_request, content, spec))
+    decode = partial(predict_json.decode_request, content, spec)
+    return Body(content, decode, "/v1/predict", "content-type: application/json\r\n")
 
 
 def _binary(tensors: Tensors, spec: ModelSpec) -> Body:
@@ -163,7 +169,12 @@ def _binary(tensors: Tensors, spec: ModelSpec) -> Body:
     ]
     head = orjson.dumps({"inputs": inputs})
     content = head + b"".join(array.tobytes() for array in tensors.values())
-    return Body(content, lambda: oip_http.decode_request(content, len(head), spec)[0])
+    return Body(
+        content,
+        lambda: oip_http.decode_request(content, len(head), spec)[0],
+        f"/v2/models/{spec.name}/infer",
+        f"inference-header-content-length: {len(head)}\r\n",
+    )
 
 
 def _protobuf(tensors: Tensors, spec: ModelSpec) -> Body:
