@@ -181,9 +181,15 @@ def test_metadata_tell_of_a_context_but_offer_no_inputs_for_it() -> None:
     assert [info.name for info in input_infos(SPEC)] == [DENSE, "id_list_features"]
 
 
-def test_a_model_without_columns_or_features_takes_no_context() -> None:
-    for spec in (plain("rows", 3), plain("rows", "*", name=DENSE)):
-        assert properties(spec) == {}
+def test_a_model_without_the_whole_of_columns_or_features_takes_no_context() -> None:
+    optional = tuple(replace(tensor, optional=True) for tensor in SPEC.inputs)
+    for spec in (
+        plain("rows", 3),
+        plain("rows", "*", name=DENSE),
+        replace(SPEC, inputs=optional),
+        replace(SPEC, inputs=SPEC.inputs[:2]),
+    ):
+        assert "context" not in properties(spec)
         tensors: Tensors = {"context.x": np.zeros(1, np.float32)}
         assert decoded(tensors, spec).inputs == tensors  # unknown, as the scheduler will say
 

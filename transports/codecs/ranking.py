@@ -29,8 +29,8 @@ MAX_EXPANDED_BYTES = 64 << 20
 class Split:
     """Who has what of ``spec``: the context some float columns and id features, given by number.
 
-    ``context`` and ``candidates`` are what each takes, the candidates the rest in its order; an
-    input of which nothing is left is not in it.
+    The candidates have what is left, in the model's order. ``context`` and ``candidates`` are what
+    each takes; an input of which a part has nothing is not in it.
     """
 
     spec: ModelSpec
@@ -51,10 +51,12 @@ class Split:
 
 
 def takes_context(spec: ModelSpec) -> bool:
-    """Return whether the model has what a context can have, in sizes it fixes."""
-    inputs = [(DENSE, float_columns(spec)), (LENGTHS, id_features(spec))]
-    present = [size for name, size in inputs if spec.input(name)]
-    return bool(present) and all(present)
+    """Return whether the model has what a context can have, of sizes it fixes, in every request."""
+    present = {tensor.name for tensor in spec.inputs if tensor.name in _SPLIT}
+    whole = {DENSE} if float_columns(spec) else set()
+    whole |= {LENGTHS, VALUES} if id_features(spec) and VALUES in present else set()
+    optional = any(tensor.optional for tensor in spec.inputs if tensor.name in _SPLIT)
+    return bool(present) and present == whole and not optional
 
 
 def float_columns(spec: ModelSpec) -> int:
