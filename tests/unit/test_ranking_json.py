@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,9 @@ def test_leading_columns_need_no_naming() -> None:
 def test_a_model_without_columns_or_features_takes_no_context() -> None:
     for spec in (plain("rows", 3), plain("rows", "*", name=DENSE)):
         assert json_refusal({"context": {}}, spec) == "model plain takes no context"
+
+
+def test_a_model_of_ids_alone_has_no_columns_for_a_context() -> None:
+    spec = replace(SPEC, inputs=SPEC.inputs[1:])
+    detail = json_refusal({"context": {DENSE: [1.0]}, BAGS: {}}, spec)
+    assert detail == "context.float_columns: the context has 1 columns, the model 0"

@@ -19,7 +19,6 @@ from transports.codecs.json_values import (
     DENSE,
     SPARSE,
     check_tensor_fields,
-    dense_width,
     dtype_of,
     feature_names,
     flattened,
@@ -31,6 +30,7 @@ from transports.codecs.ranking import (
     Split,
     chosen,
     expand,
+    float_columns,
     in_both,
     nothing_left,
     split,
@@ -104,9 +104,7 @@ def _columns(context: dict[str, Any], count: int, spec: ModelSpec) -> tuple[int,
         if type(given) is not list:
             raise invalid(f"{field} is {shown(given)}, expected a list of columns")
         integers(given, lambda index: f"{field}[{index}]", np.dtype(np.int64))
-    if not count and not given:
-        return ()
-    return chosen(field, given, count, dense_width(spec))
+    return chosen(field, given, count, float_columns(spec))
 
 
 def _bags(members: Any, own: Any, spec: ModelSpec) -> dict[str, list[Any]]:

@@ -19,7 +19,6 @@ from scheduler.validate import validate
 DENSE, LENGTHS, VALUES = "float_features", "id_list_features.lengths", "id_list_features.values"
 
 _SPLIT = (DENSE, LENGTHS, VALUES)
-
 # What a message may have by default, and so a request that spells everything out: a few hundred
 # bytes must not become more.
 MAX_EXPANDED_BYTES = 64 << 20
@@ -52,11 +51,10 @@ class Split:
 
 def takes_context(spec: ModelSpec) -> bool:
     """Return whether the model has what a context can have, of sizes it fixes, in every request."""
-    present = {tensor.name for tensor in spec.inputs if tensor.name in _SPLIT}
-    whole = {DENSE} if float_columns(spec) else set()
-    whole |= {LENGTHS, VALUES} if id_features(spec) and VALUES in present else set()
-    optional = any(tensor.optional for tensor in spec.inputs if tensor.name in _SPLIT)
-    return bool(present) and present == whole and not optional
+    inputs = {tensor.name: tensor.optional for tensor in spec.inputs if tensor.name in _SPLIT}
+    dense = {DENSE} if float_columns(spec) else set()
+    ids = {LENGTHS, VALUES} if id_features(spec) else set()
+    return bool(inputs) and inputs.keys() == dense | ids and not any(inputs.values())
 
 
 def float_columns(spec: ModelSpec) -> int:
