@@ -5,7 +5,7 @@
 A model of the reference preset's shape (13 dense features, 26 id features); the context has 8 and
 16 of them, some of the latter histories of many ids. Both forms of a request are decoded to the
 same arrays, which is checked first, and are measured in turn. ``a -> b``: spelled out -> with a
-context, medians of the rounds; the ratio is the median of the rounds' ratios. A round trip is over
+context, the quickest of the rounds, since a busy machine only ever adds; the ratio is the median of the rounds' ratios. A round trip is over
 HTTP/1.1 on the loopback, with a model that computes nothing but sums.
 """
 
@@ -68,15 +68,15 @@ async def measure(
                 trips[number].append(await trip_us(connection, form, arguments.seconds))
     return {
         "bytes": " -> ".join(str(len(form.content)) for form in forms),
-        "decode us": _medians(decodes),
+        "decode us": _quickest(decodes),
         "ratio": stats.median_ratio(decodes[1], decodes[0]),
-        "round trip us": _medians(trips),
+        "round trip us": _quickest(trips),
         "its ratio": stats.median_ratio(trips[1], trips[0]) if trips[0] else "-",
     }
 
 
-def _medians(pair: tuple[list[float], list[float]]) -> str:
-    return " -> ".join(f"{stats.median(values):.0f}" for values in pair) if pair[0] else "-"
+def _quickest(pair: tuple[list[float], list[float]]) -> str:
+    return " -> ".join(f"{min(values):.0f}" for values in pair) if pair[0] else "-"
 
 
 async def table(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
@@ -100,8 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--candidates", type=int, nargs="+", default=[10, 100, 1000])
     add("--histories", type=int, default=4, help="features of the context with many ids")
     add("--history-ids", type=int, default=50, help="ids in each of them")
-    add("--seconds", type=float, default=0.05, help="each measurement")
-    add("--rounds", type=int, default=9, help="each measures both forms in turn")
+    add("--seconds", type=float, default=0.005, help="each measurement")
+    add("--rounds", type=int, default=60, help="each measures both forms in turn")
     add("--seed", type=int, default=0)
     add("--json", action="store_true")
     arguments = parser.parse_args(argv)
