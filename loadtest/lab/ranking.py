@@ -5,8 +5,9 @@
 A model of the reference preset's shape (13 dense features, 26 id features); the context has 8 and
 16 of them, some of the latter histories of many ids. Both forms of a request are decoded to the
 same arrays, which is checked first, and are measured in turn. ``a -> b``: spelled out -> with a
-context, the quickest of the rounds, since a busy machine only ever adds; the ratio is the median of the rounds' ratios. A round trip is over
-HTTP/1.1 on the loopback, with a model that computes nothing but sums.
+context, the quickest of the rounds, since a busy machine only ever adds; a ratio is the median of
+the rounds' ratios. A round trip is over HTTP/1.1 on the loopback, with a model that computes
+nothing but sums.
 """
 
 import argparse
