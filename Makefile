@@ -14,7 +14,11 @@ TORCHREC := torchrec==1.8.0
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test test-slow check format proto cpp-reference clean
+# Seconds that make fuzz spends on each of FUZZ, which are targets of tests/fuzz/targets.py.
+SECONDS ?= 60
+FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
+
+.PHONY: serve test test-slow check format proto cpp-reference fuzz clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
@@ -31,6 +35,10 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
+
+fuzz: $(DEV)
+	for target in $(FUZZ); do \
+	  $(BIN)/python -m tests.fuzz $$target -max_total_time=$(SECONDS) || exit 1; done
 
 format: $(DEV)
 	$(BIN)/ruff format .
