@@ -22,6 +22,7 @@ from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, _config
 from transports.http.problem import HttpError
 from transports.http.protocol import HttpProtocol
+from transports.http.unsent import Unsent
 from transports.http3.bridge import MalformedRequest, scope_of
 from transports.http3.certificate import development_certificate
 from transports.http3.session import Session
@@ -62,6 +63,10 @@ class Wire(asyncio.Transport):
 
     def write_eof(self) -> None:
         """Do nothing."""
+
+    def get_write_buffer_size(self) -> int:
+        """Everything is taken at once."""
+        return 0
 
     def pause_reading(self) -> None:
         """Do nothing."""
@@ -107,7 +112,7 @@ def http1(content: bytes) -> None:
 async def _http1(pieces: list[bytes]) -> None:
     intake, config = _server()
     state, wire = ServerState(), Wire()
-    protocol = HttpProtocol(config, state, 60.0, lambda: None)
+    protocol = HttpProtocol(config, state, 60.0, Unsent(1 << 20), lambda: None)
     protocol.connection_made(wire)
     for piece in pieces:
         if not wire.closing:
