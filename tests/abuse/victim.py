@@ -1,5 +1,6 @@
 """A server in a process of its own, whose memory can be looked at."""
 
+import asyncio
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from backends.fake import FakeBackend, FakeOptions
-from scheduler.engine import Engine
-from scheduler.options import SchedulerOptions
+from tests.e2e.clients import served_by
 from tests.e2e.process import Process, narsil_serve
 from tests.fixtures.requests import as_json, as_protobuf, random_request
-from tests.fixtures.serving import Recorder, Served
 from tests.fixtures.wires import connect
 
 MIB = 1 << 20
+FAKE = FakeBackend(FakeOptions())
+PATIENCE_S = 20.0
 # One client of each transport, none of which may notice.
 GOOD_WIRES = ("grpc", "http-json", "http3-protobuf")
 
@@ -35,16 +36,12 @@ def memory_bytes(process: Process) -> int:
 
 
 async def others_are_served(process: Process, rows: int = 3) -> None:
-    """Ask as an ordinary client, over each transport; the right scores must come."""
-    backend = FakeBackend(FakeOptions())
-    certificate = next(process.folder.glob(".narsil/tls/*.crt"), None)
-    ca = certificate or next(process.folder.glob(".narsil/tls/*.pem"))
-    engine = Engine(SchedulerOptions(), Recorder())
-    served = Served(engine, backend, Recorder(), process.urls, ca)
-    request = random_request(backend.spec, rows, seed=rows)
+    """Ask as an ordinary client, over each transport; the right scores must come in time."""
+    served = served_by(process.urls, process.folder)
+    request = random_request(served.backend.spec, rows, seed=rows)
     for name in GOOD_WIRES:
-        async with connect(name, served) as wire:
-            body = as_json(request, backend.spec) if wire.json else as_protobuf(request)
+        async with asyncio.timeout(PATIENCE_S), connect(name, served) as wire:
+            body = as_json(request, served.backend.spec) if wire.json else as_protobuf(request)
             answer = await wire.send(body)
         assert not answer.codes, answer.detail
-        assert np.array_equal(answer.scores["default"], backend.score(request))
+        assert np.array_equal(answer.scores["default"], FAKE.score(request))
