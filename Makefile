@@ -11,6 +11,8 @@ PIP     := $(BIN)/python -m pip -qq --disable-pip-version-check
 SERVE   := $(VENV)/.installed-$(EXTRA)
 DEV     := $(VENV)/.installed-$(EXTRA)-dev
 TORCHREC := torchrec==1.8.0
+# Apart: it needs urllib3, which niquests replaces.
+SCHEMATHESIS := $(VENV)/schemathesis/bin/schemathesis
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
@@ -26,7 +28,7 @@ serve: $(SERVE) $(MODEL)/manifest.json
 test: $(DEV)
 	$(BIN)/pytest -m "not slow" $(PARALLEL) $(ARGS)
 
-test-slow: $(DEV)
+test-slow: $(DEV) $(SCHEMATHESIS)
 	$(BIN)/pytest -m slow $(ARGS)
 
 check: $(DEV)
@@ -72,6 +74,10 @@ $(DEV): pyproject.toml $(SERVE)
 	@echo "installing the development tools ..."
 	@$(PIP) install -e ".[$(EXTRA),export,dev]"
 	@touch $@
+
+$(SCHEMATHESIS): | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/schemathesis
+	$(VENV)/schemathesis/bin/python -m pip -qq --disable-pip-version-check install schemathesis==4.32.5
 
 clean:
 	rm -rf $(VENV) artifacts .narsil build *.egg-info

@@ -1,0 +1,48 @@
+"""schemathesis asks for everything the OpenAPI document describes, and compares the answers.
+
+It has a virtualenv of its own (``make test-slow`` makes it): it needs urllib3, which niquests
+replaces.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.abuse.victim import others_are_served, victim
+
+SCHEMATHESIS = Path(sys.prefix) / "schemathesis/bin/schemathesis"
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
+# A deadline of a millisecond, which requests may have, passes.
+CONFIGURATION = """
+[checks]
+not_a_server_error.expected-statuses = ["2xx", "4xx", 504]
+"""
+# Not the examples: of protobuf there is none in text, and the others are tested elsewhere.
+PHASES = "coverage,fuzzing,stateful"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="schemathesis is not installed")
+async def test_every_answer_is_as_the_openapi_document_says(tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
+    with victim(tmp_path) as process:
+        options = [f"--checks={','.join(CHECKS)}", f"--phases={PHASES}", "--seed=1"]
+        limits = ["--max-examples=10", "--continue-on-failure", "--no-color"]
+        address = f"{process.urls['http']}/openapi.json"
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [SCHEMATHESIS, "run", address, *options, *limits],
+            cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-6000:]
+        assert "Traceback" not in process.log
+        await others_are_served(process)
