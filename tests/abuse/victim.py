@@ -16,6 +16,7 @@ from tests.fixtures.wires import connect
 
 MIB = 1 << 20
 FAKE = FakeBackend(FakeOptions())
+FAKE_ARGUMENTS = ("--backend=fake", "--backend-remembered-batches=0")
 PATIENCE_S = 20.0
 # One client of each transport, none of which may notice.
 GOOD_WIRES = ("grpc", "http-json", "http3-protobuf")
@@ -25,7 +26,7 @@ GOOD_WIRES = ("grpc", "http-json", "http3-protobuf")
 def victim(folder: Path, *arguments: str) -> Iterator[Process]:
     """Serve the fake model over every transport."""
     transports = ("http", "grpc", "http3")
-    with narsil_serve(folder, ["--backend=fake", *arguments], transports) as process:
+    with narsil_serve(folder, [*FAKE_ARGUMENTS, *arguments], transports) as process:
         yield process
 
 

@@ -23,7 +23,6 @@ from scheduler.types import Batch
 from tests.abuse.victim import memory_bytes, victim
 from tests.contract.every_wire import Asker, every_wire
 from tests.e2e.clients import served_by
-from tests.fixtures.gates import Outputs
 from tests.fixtures.oip_grpc import OipClient, message_of, scores_of, typed_message_of
 from tests.fixtures.oip_http import json_body
 from tests.fixtures.requests import DENSE, VALUES, random_request
@@ -224,7 +223,7 @@ async def test_oip_needs_no_content_type_and_says_so_when_it_fails_itself(
     assert "content-type" not in answer.request.headers
     assert answer.status_code == 200
 
-    def fail(_: Batch) -> Outputs:
+    def fail(_: Batch) -> None:
         raise ServingError(Code.INTERNAL, "because")
 
     fake.before_run = fail
