@@ -18,6 +18,7 @@ _ERRORS = {
     "415": "A content type or a content coding that is not supported",
     "429": "The queue is full, or the memory for bodies (`max_buffered_bytes`)",
     "500": "An error of the server's; its log has the cause",
+    "501": "A part of the protocol that is not served here, or not allowed",
     "503": "Not ready yet, or stopping",
     "504": "The request's own deadline passed",
 }
@@ -53,7 +54,7 @@ def _statuses(path: str, method: str) -> list[str]:
     if "{model}" in path:
         statuses.append("404")
     if method == "post":
-        statuses += ["400", "408", "413"]
+        statuses += ["400", "408", "413", "501"]
     return sorted(statuses)
 
 
