@@ -11,12 +11,18 @@ PIP     := $(BIN)/python -m pip -qq --disable-pip-version-check
 SERVE   := $(VENV)/.installed-$(EXTRA)
 DEV     := $(VENV)/.installed-$(EXTRA)-dev
 TORCHREC := torchrec==1.8.0
+# Apart: it needs urllib3, which niquests replaces.
+SCHEMATHESIS := $(VENV)/schemathesis/bin/schemathesis
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
 CLIENTS := .clients/.installed
 
-.PHONY: serve test test-slow clients check format proto cpp-reference clean
+# Seconds that make fuzz spends on each of FUZZ, which are targets of tests/fuzz/targets.py.
+SECONDS ?= 60
+FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
+
+.PHONY: serve test test-slow clients check format proto cpp-reference fuzz clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
@@ -24,7 +30,7 @@ serve: $(SERVE) $(MODEL)/manifest.json
 test: $(DEV)
 	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) $(ARGS)
 
-test-slow: $(DEV)
+test-slow: $(DEV) $(SCHEMATHESIS)
 	$(BIN)/pytest -m slow $(ARGS)
 
 clients: $(DEV) $(CLIENTS)
@@ -36,6 +42,10 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
+
+fuzz: $(DEV)
+	for target in $(FUZZ); do \
+	  $(BIN)/python -m tests.fuzz $$target -max_total_time=$(SECONDS) || exit 1; done
 
 format: $(DEV)
 	$(BIN)/ruff format .
@@ -74,6 +84,10 @@ $(CLIENTS): tests/clients/install.sh
 	@echo "installing the clients (some 250 MB to download, a minute or two) ..."
 	@PYTHON=$(PYTHON) tests/clients/install.sh $(@D)
 	@touch $@
+
+$(SCHEMATHESIS): | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/schemathesis
+	$(VENV)/schemathesis/bin/python -m pip -qq --disable-pip-version-check install schemathesis==4.32.5
 
 clean:
 	rm -rf $(VENV) .clients artifacts .narsil build *.egg-info

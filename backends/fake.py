@@ -28,6 +28,9 @@ class FakeOptions:
     table_rows: int = field(default=1000, metadata={"help": "rows of each embedding table"})
     lanes: int = field(default=1, metadata={"help": "batches computed at once"})
     max_batch_rows: int = field(default=1024, metadata={"help": "rows in one batch"})
+    remembered_batches: int = field(
+        default=10_000, metadata={"help": "batches kept to be looked at; 0 where memory counts"}
+    )
     compute_s: float = field(default=0.0, metadata={"help": "seconds one batch takes"})
 
     def __post_init__(self) -> None:
@@ -35,6 +38,8 @@ class FakeOptions:
         for name in ("dense_features", "sparse_features", "table_rows", "lanes", "max_batch_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.remembered_batches < 0:
+            raise ValueError(f"remembered_batches must be 0 or more, got {self.remembered_batches}")
         if not 0 <= self.compute_s < math.inf:
             raise ValueError(f"compute_s must be 0 or more, got {self.compute_s:g}")
 
@@ -50,7 +55,7 @@ class FakeBackend:
         self._layout = JaggedLayout(
             "id_list_features", features, np.full(len(features), options.table_rows, np.int64)
         )
-        self.batches: deque[Batch] = deque(maxlen=10_000)
+        self.batches: deque[Batch] = deque(maxlen=options.remembered_batches)
         self.before_run: Callable[[Batch], None] = lambda batch: time.sleep(options.compute_s)
 
     @property

@@ -9,6 +9,11 @@ from tests.fixtures.artifacts import golden, small_artifact, small_backend
 __all__ = ["certificates", "golden", "small_artifact", "small_backend"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of our own suites."""
+    parser.addoption("--write-parity", action="store_true", help="write docs/parity.md")
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's development certificate lives."""

@@ -14,6 +14,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "max_request_bytes": (0, -1),
     "max_json_bytes": (0,),
     "max_buffered_bytes": (0, 67_108_863),
+    "max_unsent_bytes": (0, 2**40 + 1),
     "body_timeout_s": (0.0, -1.0, math.inf, math.nan),
     "head_timeout_s": (0.0, math.nan),
     "write_timeout_s": (0.0, math.inf),

@@ -8,8 +8,10 @@ from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.pages import pages
 from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
+from transports.http.unsent import Unsent
 
 LISTENER = ListenerOptions(backlog=128)
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class AdminTransport:
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
-        self._listener = TcpListener(pages(engine), LISTENER)
+        self._listener = TcpListener(pages(engine), LISTENER, Unsent(MAX_UNSENT_BYTES))
         await self._listener.start(bound)
         return (url("http", self._options.host, port_of(bound)),)
 

@@ -120,6 +120,8 @@ class _Call:
             await self._refuse(problem_of(error))
         else:
             self._code = None
+            # A client that does not read its answer must not hold what others may send.
+            self._body.release()
             await self._start(HTTPStatus.OK, headers, body)
             await self._send({"type": "http.response.body", "body": body})
 

@@ -18,6 +18,7 @@ MAX_REQUEST_ID_CHARACTERS = 128
 # Not all that float() takes: no exponent, sign, space, underscore or "nan".
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 _WHOLE = re.compile(rb"[0-9]{1,9}")
+_LENGTH = re.compile(rb"[0-9]{1,20}")  # any 64-bit number: too long a body is another error
 # W3C trace context: version, trace, parent, flags.
 _TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _NOT_IN_REQUEST_ID = re.compile(rb"[^A-Za-z0-9._:/+=@-]")
@@ -40,9 +41,8 @@ class CallHead:
 
 def parse_head(headers: Mapping[bytes, bytes]) -> CallHead:
     """Return what ``headers`` (lower-case names) say. Raises HttpError (415) or ServingError."""
-    length = headers.get(b"content-length")
     return CallHead(
-        body_bytes=None if length is None else int(length),
+        body_bytes=_whole(headers, b"content-length", _LENGTH),
         coding=content_coding(headers.get(b"content-encoding", b"")),
         accepted=accepted_coding(headers.get(b"accept-encoding", b"")),
         timeout_s=_timeout_s(headers.get(b"x-request-timeout-ms")),
@@ -70,10 +70,14 @@ def whole(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
 
     Raises ServingError (INVALID_REQUEST).
     """
+    return _whole(headers, name, _WHOLE)
+
+
+def _whole(headers: Mapping[bytes, bytes], name: bytes, digits: re.Pattern[bytes]) -> int | None:
     value = headers.get(name)
     if value is None:
         return None
-    if not _WHOLE.fullmatch(value):
+    if not digits.fullmatch(value):
         raise invalid(f"{name.decode()}: {_shown(value)} is not a whole number of 0 or more")
     return int(value)
 

@@ -13,6 +13,7 @@ from transports.http.ranges import BYTES, SECONDS, check_buffer, check_range
 class BodyLimits:
     """Bound bodies: one's size (as JSON, and at all), the size of all that are held, the time.
 
+    ``max_unsent_bytes`` is about answers: those that clients have yet to take.
     ``body_timeout_s`` runs from a request's head to its last byte. Part of the options of every
     transport that serves the app.
     """
@@ -28,6 +29,10 @@ class BodyLimits:
         default=536_870_912,
         metadata={"help": "bytes of all bodies held at once; more is answered with 429"},
     )
+    max_unsent_bytes: int = field(
+        default=268_435_456,
+        metadata={"help": "bytes of all answers not yet read; more cuts who owes most of them"},
+    )
     body_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a body may take to arrive; then 408"}
     )
@@ -37,6 +42,7 @@ class BodyLimits:
         check_range("max_request_bytes", self.max_request_bytes, BYTES)
         check_range("max_json_bytes", self.max_json_bytes, BYTES)
         check_buffer(self.max_buffered_bytes, self.max_request_bytes)
+        check_range("max_unsent_bytes", self.max_unsent_bytes, BYTES)
         check_range("body_timeout_s", self.body_timeout_s, SECONDS)
 
 

@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 from scheduler.errors import Code, ServingError
 from transports.http.protocol import HttpProtocol
 from transports.http.standing import StandingHeaders
+from transports.http.unsent import Unsent
 
 # After the grace: how long the last answers, which say so, may take to leave.
 FLUSH_S = 1.0
@@ -32,9 +33,14 @@ class TcpListener:
     """uvicorn's protocol without its server, which takes signals and polls ten times a second."""
 
     def __init__(
-        self, app: ASGIApp, options: ListenerOptions, headers: StandingHeaders | None = None
+        self,
+        app: ASGIApp,
+        options: ListenerOptions,
+        unsent: Unsent,
+        headers: StandingHeaders | None = None,
     ) -> None:
         self._options = options
+        self._unsent = unsent
         self._headers = headers or StandingHeaders()
         self._config = _config(app, options)
         self._state = ServerState()
@@ -87,7 +93,11 @@ class TcpListener:
 
     def _protocol(self) -> HttpProtocol:
         return HttpProtocol(
-            self._config, self._state, self._options.head_timeout_s, self._connection_lost
+            self._config,
+            self._state,
+            self._options.head_timeout_s,
+            self._unsent,
+            self._connection_lost,
         )
 
     def _connection_lost(self) -> None:

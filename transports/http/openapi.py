@@ -18,6 +18,7 @@ _ERRORS = {
     "415": "A content type or a content coding that is not supported",
     "429": "The queue is full, or the memory for bodies (`max_buffered_bytes`)",
     "500": "An error of the server's; its log has the cause",
+    "501": "A part of the protocol that is not served here, or not allowed",
     "503": "Not ready yet, or stopping",
     "504": "The request's own deadline passed",
 }
@@ -33,6 +34,28 @@ def predict_paths(specs: tuple[ModelSpec, ...]) -> Schema:
             "post": _operation("Score rows with one model", example, [model])
         },
     }
+
+
+def with_refusals(schema: Schema) -> Schema:
+    """Return FastAPI's ``schema`` with our errors in the place of its own, which never come."""
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    for never in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(never, None)
+    schemas["Problem"] = problem_schema()
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            operation["responses"].pop("422", None)
+            operation["responses"] |= failures(*_statuses(path, method))
+    return schema
+
+
+def _statuses(path: str, method: str) -> list[str]:
+    statuses = ["500", "503"]
+    if "{model}" in path:
+        statuses.append("404")
+    if method == "post":
+        statuses += ["400", "408", "413", "501"]
+    return sorted(statuses)
 
 
 def path_parameter(name: str, example: str) -> Schema:
@@ -170,12 +193,13 @@ def _success() -> Schema:
     }
 
 
-def failures() -> Schema:
-    """Return every answer to an inference request that is a problem."""
+def failures(*statuses: str) -> Schema:
+    """Return the answers with ``statuses`` that are problems; by default those of inference."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": description, "content": content}
         for status, description in _ERRORS.items()
+        if not statuses or status in statuses
     }
 
 

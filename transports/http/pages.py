@@ -1,5 +1,6 @@
 """Everything over HTTP but predict: probes, metrics, model descriptions, documentation."""
 
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ from transports.codecs.strict_json import shown
 from transports.http.head import own_id
 from transports.http.oip_openapi import infer_paths
 from transports.http.oip_pages import add_unserved_pages, oip_pages
-from transports.http.openapi import predict_paths, problem_schema
+from transports.http.openapi import Schema, predict_paths, with_refusals
 from transports.http.problem import (
     MEDIA_TYPE,
     HttpError,
@@ -37,6 +38,7 @@ def pages(engine: Engine) -> FastAPI:
     add_unserved_pages(app)
     _answer_errors_with_problems(app)
     app.add_middleware(_HeadIsGet)
+    _document(app, with_refusals)
     return app
 
 
@@ -119,16 +121,22 @@ def _answer_errors_with_problems(app: FastAPI) -> None:
 
 def document_inference(app: FastAPI, engine: Engine) -> None:
     """Add the inference paths, which ``app`` does not serve itself, to its OpenAPI document."""
+
+    def with_inference(schema: Schema) -> Schema:
+        specs = engine.specs()
+        return schema | {"paths": {**predict_paths(specs), **infer_paths(specs), **schema["paths"]}}
+
+    _document(app, with_inference)
+
+
+def _document(app: FastAPI, change: Callable[[Schema], Schema]) -> None:
+    """Pass the OpenAPI document through ``change`` too."""
     generate = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> Schema:
         # Not cached: the example follows the models being served, and pages are few.
         app.openapi_schema = None
-        schema = generate()
-        specs = engine.specs()
-        schema["paths"] = {**predict_paths(specs), **infer_paths(specs), **schema["paths"]}
-        schema.setdefault("components", {}).setdefault("schemas", {})["Problem"] = problem_schema()
-        return schema
+        return change(generate())
 
     # FastAPI's own way of extending the document.
     app.openapi = openapi  # type: ignore[method-assign]

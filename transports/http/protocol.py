@@ -15,6 +15,7 @@ from transports.http.disconnect import ended
 from transports.http.flow import HoldableFlow
 from transports.http.problem import HttpError
 from transports.http.refusal import refusal
+from transports.http.unsent import Unsent
 
 # The parser itself bounds neither: a head, a trailer or a chunk extension of any length.
 MAX_HEAD_BYTES = 64 * 1024
@@ -40,10 +41,12 @@ class HttpProtocol(HttpToolsProtocol):
         config: Config,
         state: ServerState,
         head_timeout_s: float,
+        unsent: Unsent,
         on_lost: Callable[[], None],
     ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._head_timeout_s = head_timeout_s
+        self._unsent = unsent
         self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = True
@@ -67,6 +70,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Tell the request being answered, also when others were pipelined behind it."""
         super().connection_lost(exc)
         self._stop_timer()
+        self._unsent.forget(self)
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -78,8 +82,19 @@ class HttpProtocol(HttpToolsProtocol):
             self._unparsed = memoryview(b"".join((self._unparsed, data)))
             self._parse_on()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the kernel has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def cut_unread(self) -> None:
+        """Close the connection on an answer that nobody reads."""
+        self.transport.abort()
+
     def on_response_complete(self) -> None:
         """Go on with what had to wait."""
+        if self.unsent_bytes:
+            self._unsent.add(self, self.unsent_bytes)
         super().on_response_complete()
         if self._unparsed and not self.transport.is_closing():
             self._parse_on()

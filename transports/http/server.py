@@ -10,6 +10,7 @@ from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.ranges import COUNTS, PORTS, SECONDS, Range, check_range
 from transports.http.sockets import bind, port_of, url
+from transports.http.unsent import Unsent
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class HttpTransport:
                 options.write_timeout_s,
                 options.backlog,
             ),
+            Unsent(options.max_unsent_bytes),
         )
         await self._listener.start(bound)
         return (url("http", options.host, port_of(bound)),)

@@ -17,10 +17,11 @@ from aioquic.quic.events import (
 from starlette.types import ASGIApp
 
 from scheduler.errors import ServingError
+from transports.http.unsent import Unsent
 from transports.http3.bridge import Address, Exchange, MalformedRequest, scope_of
 from transports.http3.quic import QuicProtocol
 from transports.http3.request import Request
-from transports.http3.session import RequestAborted, Session
+from transports.http3.session import STREAM_BYTES, RequestAborted, Session
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Host:
     app: ASGIApp
     address: Address
     standing_headers: Sequence[tuple[bytes, bytes]]
+    unsent: Unsent
     connections: set["Connection"] = field(default_factory=set)
     handshakes: set["Connection"] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -63,6 +65,17 @@ class Connection(QuicProtocol):
         """No request is under way, and every answer has reached the client."""
         return not self._requests and (self._session is None or self._session.delivered)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not acknowledged yet."""
+        return 0 if self._session is None else self._session.unsent_bytes
+
+    def cut_unread(self) -> None:
+        """Close the connection on answers that nobody reads."""
+        self._session = None
+        self.drop_requests()
+        self.close(ErrorCode.H3_EXCESSIVE_LOAD)
+
     def transmit_now(self) -> None:
         """Send what is due; something may have been acknowledged before."""
         super().transmit_now()
@@ -84,6 +97,8 @@ class Connection(QuicProtocol):
             self._clock.cancel()
             self._host.handshakes.discard(self)
             self._host.connections.discard(self)
+            self._host.unsent.forget(self)
+            self._session = None
             self._host.progress.set()
             self.drop_requests()
         elif self._session is not None:
@@ -137,7 +152,9 @@ class Connection(QuicProtocol):
         task.add_done_callback(lambda done: self._ended(stream_id, done))
 
     def _ended(self, stream_id: int, task: asyncio.Task[None]) -> None:
-        del self._requests[stream_id]
+        request = self._requests.pop(stream_id)
+        if self._session is not None:
+            self._host.unsent.add(self, STREAM_BYTES + request.sent_bytes)
         self._host.progress.set()
         if not task.cancelled() and task.exception() is not None:
             logger.error("HTTP/3 request failed", exc_info=task.exception())

@@ -26,6 +26,7 @@ class Request:
         self._exchange = exchange
         self._transmit = transmit
         self._news = asyncio.Event()
+        self.sent_bytes = 0
 
     def receive_body(self, data: bytes, ended: bool) -> None:
         """Pass body bytes on to the app."""
@@ -63,6 +64,7 @@ class Request:
             self._session.send_headers(self._stream_id, frames.headers)
         if frames.data or frames.end:
             self._session.send_data(self._stream_id, frames.data, frames.end)
+            self.sent_bytes += len(frames.data)
         self._transmit()
 
     def _finish(self) -> None:

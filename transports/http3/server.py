@@ -20,6 +20,7 @@ from transports.http.listener import ListenerOptions, TcpListener
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
 from transports.http.sockets import bind, port_of, url
 from transports.http.standing import StandingHeaders
+from transports.http.unsent import Unsent
 from transports.http3.certificate import (
     CertificateFiles,
     certificate_files,
@@ -86,6 +87,7 @@ class Http3Transport:
         self._endpoint: QuicEndpoint | None = None
         self._listener: TcpListener | None = None
         self._headers = StandingHeaders()
+        self._unsent = Unsent(options.max_unsent_bytes)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL, the same for QUIC and TCP.
@@ -100,7 +102,7 @@ class Http3Transport:
         app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)
         self._headers.start()
         self._endpoint = QuicEndpoint(
-            Host(app, (options.host, self.port), self._headers.current),
+            Host(app, (options.host, self.port), self._headers.current, self._unsent),
             configuration,
             options.max_connections,
         )
@@ -123,7 +125,8 @@ class Http3Transport:
         context.load_cert_chain(certificate.path, certificate.private_key)
         context.set_alpn_protocols(["http/1.1"])
         alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
-        self._listener = TcpListener(app, ListenerOptions(), StandingHeaders([alternative]))
+        headers = StandingHeaders([alternative])
+        self._listener = TcpListener(app, ListenerOptions(), self._unsent, headers)
         await self._listener.start(bound, context)
 
     def _certificate(self) -> CertificateFiles:

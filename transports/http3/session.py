@@ -3,6 +3,7 @@
 The one module that reaches into the library's HTTP/3 layer.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aioquic.buffer import encode_uint_var
@@ -19,9 +20,12 @@ from aioquic.h3.connection import (
 from aioquic.h3.events import H3Event
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import QuicEvent, StopSendingReceived, StreamDataReceived, StreamReset
+from aioquic.quic.stream import QuicStreamSender
 
 # A head, a trailer or a SETTINGS frame of any length would be collected until it is complete.
 MAX_FRAME_BYTES = 64 * 1024
+# What a stream weighs beside its bytes, about.
+STREAM_BYTES = 8 * 1024
 
 
 class _ExcessiveLoadError(ProtocolError):
@@ -93,13 +97,20 @@ class Session(H3Connection):
     @property
     def delivered(self) -> bool:
         """The client has acknowledged every byte of every answer."""
+        return next(self._unfinished(), None) is None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What is held for answers that the client has not acknowledged."""
+        return sum(STREAM_BYTES + len(sender._buffer) for sender in self._unfinished())  # noqa: SLF001
+
+    def _unfinished(self) -> Iterator[QuicStreamSender]:
         # aioquic has no public word for it, and closing earlier would cut answers short.
-        streams = self._quic._streams.values()  # noqa: SLF001
-        return all(
-            stream.sender.is_finished
-            for stream in streams
-            if stream.stream_id is not None and stream_is_request_response(stream.stream_id)
-        )
+        for stream in self._quic._streams.values():  # noqa: SLF001
+            number, sender = stream.stream_id, stream.sender
+            is_request = number is not None and stream_is_request_response(number)
+            if is_request and not sender.is_finished:
+                yield sender
 
     def _get_local_settings(self) -> dict[int, int]:
         # Without blocked streams nothing of a request waits behind another stream's bytes, so

@@ -1,0 +1,1 @@
+"""Clients that mean harm: memory stays bounded, and the others are served."""
