@@ -25,9 +25,10 @@ def authority(tmp_path: Path) -> Authority:
 async def served(pair: Pair, **options: Any) -> AsyncIterator[int]:
     """Serve a fake model with ``pair``; yield the port."""
     files = {"certificate": str(pair.certificate), "private_key": str(pair.private_key)}
+    options |= {"port": 0, **files}
     async with serving() as state:
         state.gate.open()
-        transport = GrpcTransport(GrpcOptions(port=0, **files, **options))
+        transport = GrpcTransport(GrpcOptions(**options))
         (url,) = await transport.start(state.engine)
         assert url.startswith("grpcs://127.0.0.1:")
         try:
@@ -112,9 +113,7 @@ async def test_a_new_client_authority_is_followed(authority: Authority, tmp_path
                 assert await client.predict()
 
 
-async def test_files_that_cannot_serve_stop_the_start(
-    authority: Authority, tmp_path: Path
-) -> None:
+async def test_files_that_cannot_serve_stop_the_start(authority: Authority, tmp_path: Path) -> None:
     mixed = Pair(authority.issue("one").certificate, authority.issue("other").private_key)
     with pytest.raises(OSError, match=r"private_key: .*other\.key is not the key of"):
         async with served(mixed):

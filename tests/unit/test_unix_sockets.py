@@ -6,7 +6,9 @@ import os
 import socket
 import stat
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.fixtures.stub_serving import assert_no_task_remains, json_body, probl
 from transports.base import Transport
 from transports.grpc.server import GrpcOptions, GrpcTransport
 from transports.http.server import HttpOptions, HttpTransport
+from transports.unix import UnixAddress, listening_socket
 
 BOTH = pytest.mark.parametrize("name", ["http", "grpc"])
 
@@ -124,7 +127,7 @@ async def test_the_path_of_a_server_too_busy_to_accept_is_not(name: str, tmp_pat
     with socket.socket(socket.AF_UNIX) as busy, contextlib.ExitStack() as clients:
         busy.bind(str(path))
         busy.listen(0)
-        with pytest.raises(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):
             while True:  # until its backlog is full
                 client = clients.enter_context(socket.socket(socket.AF_UNIX))
                 client.setblocking(False)
@@ -174,6 +177,27 @@ async def test_a_path_that_another_has_taken_meanwhile_is_not_removed(tmp_path: 
     assert path.exists()
 
 
+def test_of_servers_that_start_at_once_one_gets_the_path_of_the_dead(tmp_path: Path) -> None:
+    path = tmp_path / "narsil.sock"
+    dead_socket(path)
+    together = threading.Barrier(8)
+
+    def start(_: int) -> socket.socket | str:
+        together.wait()
+        try:
+            return UnixAddress(str(path), 0o600).claim(lambda free: listening_socket(free, 16))
+        except OSError as error:
+            return error.strerror or ""
+
+    with ThreadPoolExecutor(8) as threads:
+        ends = list(threads.map(start, range(8)))
+    (winner,) = (end for end in ends if isinstance(end, socket.socket))
+    reasons = [end for end in ends if isinstance(end, str)]
+    assert all(reason.endswith("another server listens there") for reason in reasons)
+    with winner, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
 async def test_a_taken_path_leaves_the_port_free(tmp_path: Path) -> None:
     path = tmp_path / "narsil.sock"
     path.touch()
@@ -189,11 +213,9 @@ async def test_curl_gets_scores_through_the_path(tmp_path: Path) -> None:
     path, body = tmp_path / "narsil.sock", json_body([0.5, 0.25]).decode()
     server = transport("http", path)
     await server.start(StubEngine())
-    curl = ["curl", "-s", "--unix-socket", path, "http://localhost/v1/predict", "-d", body]
-    done = await asyncio.to_thread(
-        subprocess.run, curl, capture_output=True, text=True, timeout=30, check=True
-    )
-    assert '"default":[0.5,0.25]' in done.stdout
+    curl = ["curl", "-s", "--unix-socket", str(path), "http://localhost/v1/predict", "-d", body]
+    done = await asyncio.to_thread(lambda: subprocess.run(curl, capture_output=True, check=True))
+    assert '"default":[0.5,0.25]' in done.stdout.decode()
     await server.stop(1.0)
 
 
