@@ -12,6 +12,7 @@ from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, Range, check_range
 from transports.http.sockets import bind, port_of, url
+from transports.http.standing import CLOSE, StandingHeaders
 from transports.tls import RenewedContext
 from transports.unix import listening_socket
 
@@ -116,7 +117,9 @@ class HttpTransport:
         bounds = ListenerOptions(
             options.keep_alive_s, options.head_timeout_s, options.write_timeout_s, options.backlog
         )
-        return Listener(HttpApp(engine, self._intake), bounds)
+        headers = StandingHeaders(draining=[CLOSE])
+        headers.follow(engine)
+        return Listener(HttpApp(engine, self._intake), bounds, headers)
 
     def _url(self, bound: socket.socket) -> str:
         if bound.family == socket.AF_UNIX and self._unix is not None:

@@ -20,7 +20,7 @@ from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
 from transports.http.server import ALPN
 from transports.http.sockets import bind, port_of, url
-from transports.http.standing import StandingHeaders
+from transports.http.standing import ALT_SVC_CLEAR, CLOSE, StandingHeaders
 from transports.http3.certificate import development_certificate
 from transports.http3.connection import Host
 from transports.http3.endpoint import QuicEndpoint
@@ -78,7 +78,7 @@ class Http3Transport:
         self._intake = Intake(options)
         self._endpoint: QuicEndpoint | None = None
         self._listener: Listener | None = None
-        self._headers = StandingHeaders()
+        self._headers = StandingHeaders(draining=[ALT_SVC_CLEAR])
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL, the same for QUIC and TCP.
@@ -86,8 +86,9 @@ class Http3Transport:
         Raises OSError for a taken port or an unusable certificate.
         """
         options = self._options
-        files = self._files()
-        configuration = Renewed(files, lambda identity: _quic_configuration(options, identity))
+        configuration = Renewed(
+            self._files(), lambda identity: _quic_configuration(options, identity)
+        )
         self.certificate = configuration.identity
         if not options.certificate:
             logger.info(
@@ -99,6 +100,7 @@ class Http3Transport:
         self.port = port_of(udp)
         app = HttpApp(engine, self._intake)
         self._headers.start()
+        self._headers.follow(engine)
         self._endpoint = QuicEndpoint(
             Host(app, (options.host, self.port), self._headers.current),
             configuration,
@@ -106,7 +108,7 @@ class Http3Transport:
         )
         self._endpoint.start(udp)
         if tcp is not None:
-            await self._start_tcp(app, tcp, files)
+            await self._start_tcp(engine, app, tcp)
         return (url("https", options.host, self.port),)
 
     async def stop(self, grace_s: float) -> None:
@@ -116,10 +118,12 @@ class Http3Transport:
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
         self._headers.stop()
 
-    async def _start_tcp(self, app: HttpApp, bound: socket.socket, files: TlsFiles) -> None:
-        context = RenewedContext.of(files, ALPN)
+    async def _start_tcp(self, engine: Engine, app: HttpApp, bound: socket.socket) -> None:
+        context = RenewedContext.of(self._files(), ALPN)
         alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
-        self._listener = Listener(app, ListenerOptions(), StandingHeaders([alternative]))
+        headers = StandingHeaders([alternative], draining=[ALT_SVC_CLEAR, CLOSE])
+        headers.follow(engine)
+        self._listener = Listener(app, ListenerOptions(), headers)
         await self._listener.start(bound, context)
 
     def _files(self) -> TlsFiles:
