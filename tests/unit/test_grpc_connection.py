@@ -64,10 +64,11 @@ def error_in(goaway: Frame) -> int:
 
 
 async def test_a_client_is_told_to_go_away_when_the_server_stops() -> None:
-    async with grpc_serving() as served, http2(served.client.port) as connection:
-        await connection.until(SETTINGS)
-        stopping = asyncio.create_task(served.transport.stop(grace_s=600))
-        assert error_in(await connection.until(GOAWAY)) == NO_ERROR
+    async with grpc_serving() as served:
+        async with http2(served.client.port) as connection:
+            await connection.until(SETTINGS)
+            stopping = asyncio.create_task(served.transport.stop(grace_s=600))
+            assert error_in(await connection.until(GOAWAY)) == NO_ERROR
         await stopping
 
 

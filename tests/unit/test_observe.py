@@ -186,7 +186,7 @@ def test_an_internal_error_is_logged_with_its_request_id(
 def test_an_error_is_logged_with_the_trace_that_it_is_a_part_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    traced = Answered("http", "fake", 2, Code.INTERNAL, 0.001, "id", "detail", "4bf92f35")
+    traced = Answered("http", "fake", 2, Code.INTERNAL, 0.001, "id", "detail", trace_id="4bf92f35")
     PrometheusObserver().answered(traced)
     assert "http request id of trace 4bf92f35: internal: detail" in caplog.text
 
