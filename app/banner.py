@@ -35,13 +35,39 @@ def show(
         where = f" on {model.config.device}" if model.config.device else ""
         console.print(f"  {'model':<8} {model.spec.name} version {model.spec.version}{where}")
     for name, urls in addresses.items():
-        console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{NOTES.get(name, '')}[/dim]")
-    lines = _lines_to_try(config, served, {name: urls[0] for name, urls in addresses.items()})
+        console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
+    lines = _lines_to_try(config, served, _urls_to_try(config, addresses))
     if lines:
         console.print("\nTry it:")
     for line in lines:
         console.print(f"  {line}", markup=False)
     console.print()
+
+
+def _note(config: Config, name: str) -> str:
+    """Say what is served there, and to whom."""
+    options = config.sections[name].options
+    notes = [NOTES.get(name, "")]
+    if getattr(options, "client_ca", ""):
+        wanted = "required" if _asks_for_certificate(options) else "optional"
+        notes.append(f"client certificates {wanted}")
+    return ", ".join(filter(None, notes))
+
+
+def _urls_to_try(config: Config, addresses: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return for each transport the address that asks for no certificate of the client's."""
+    urls: dict[str, str] = {}
+    for name, all_urls in addresses.items():
+        asks = _asks_for_certificate(config.sections[name].options)
+        for url in reversed(all_urls):
+            if url.startswith("unix:") or not asks:
+                urls[name] = url
+    return urls
+
+
+def _asks_for_certificate(options: Any) -> bool:
+    optional = getattr(options, "client_certificates", "required") == "optional"
+    return bool(getattr(options, "client_ca", "")) and not optional
 
 
 def _lines_to_try(config: Config, served: Sequence[Served], urls: Mapping[str, str]) -> list[str]:
@@ -64,23 +90,30 @@ def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]
     lines = []
     if "http" in urls:
         json = "-H 'content-type: application/json'"
-        lines.append(f"curl -s {urls['http']}{predict_path(name)} {json} -d @{example}")
+        lines.append(f"{_curl(config, urls['http'], predict_path(name))} {json} -d @{example}")
         if "grpc" in urls:  # predictor.proto names no features: their order is asked over HTTP
-            describe = f"--describe {urls['http']}"
-            lines.append(f"{predict} --transport grpc --url {urls['grpc']} {describe}")
+            where = f"--url {urls['grpc']} --describe {urls['http']}"
+            lines.append(f"{predict} --transport grpc {where}{_ca(config, 'grpc')}")
     if "http3" in urls:
-        lines.append(f"{predict} --transport http3 --url {urls['http3']}{_ca(config)}")
+        lines.append(f"{predict} --transport http3 --url {urls['http3']}{_ca(config, 'http3')}")
     return lines
 
 
-def _ca(config: Config) -> str:
-    """Return the flag that names the certificate to trust, unless it is the usual one."""
-    given: Any = config.sections["http3"].options
-    usual = type(given)()
+def _curl(config: Config, url: str, path: str) -> str:
+    if url.startswith("unix:"):
+        return f"curl -s --unix-socket {url.removeprefix('unix:')} http://localhost{path}"
+    trust = f"--cacert {config.sections['http'].options.certificate} " if "https:" in url else ""
+    return f"curl -s {trust}{url}{path}"
+
+
+def _ca(config: Config, name: str) -> str:
+    """Return the flag that names the certificate to trust, unless it is the usual one or none."""
+    given: Any = config.sections[name].options
     if given.certificate:
         return f" --ca {given.certificate}"
-    if given.certificate_dir != usual.certificate_dir:
-        return f" --ca {Path(given.certificate_dir) / 'certificate.pem'}"
+    directory = getattr(given, "certificate_dir", "")
+    if directory and directory != type(given)().certificate_dir:
+        return f" --ca {Path(directory) / 'certificate.pem'}"
     return ""
 
 

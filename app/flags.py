@@ -12,6 +12,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--transports": ("server.transports",),
     "--host": ("http.host", "grpc.host", "http3.host"),
     "--cors-origins": ("http.cors_origins", "http3.cors_origins"),
+    "--certificate": ("http.certificate", "grpc.certificate", "http3.certificate"),
+    "--private-key": ("http.private_key", "grpc.private_key", "http3.private_key"),
+    "--client-ca": ("http.client_ca", "grpc.client_ca"),
     "--log-level": ("server.log_level",),
 }
 METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}

@@ -92,8 +92,10 @@ class PrometheusObserver(Observer):
         if record.code is not None:
             level = logging.ERROR if record.code is Code.INTERNAL else logging.INFO
             logger.log(
-                level, "%s request %s: %s: %s",
-                record.transport, record.request_id or "-", code, _one_line(record.detail),
+                level, "%s request %s%s: %s: %s",
+                record.transport, record.request_id or "-",
+                f" of trace {record.trace_id}" if record.trace_id else "",
+                code, _one_line(record.detail),
             )  # fmt: skip
 
     def queued(self, model: str, rows: int) -> None:

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from app import senders
 from app.senders import JSON, PROTOBUF, Body, PredictError
+from app.targets import Target
 from scheduler.errors import ServingError
 from scheduler.types import Array, ModelSpec, TensorSpec
 from transports.codecs import predict_json
@@ -27,7 +28,9 @@ URLS = {
     "grpc": "grpc://127.0.0.1:50051",
     "http3": "https://localhost:8443",
 }
-SCHEMES = {"http": ("http", "https"), "grpc": ("grpc",), "http3": ("https",)}
+SCHEMES = {"http": ("http", "https"), "grpc": ("grpc", "grpcs"), "http3": ("https",)}
+# Also reached over a Unix domain socket.
+LOCAL = ("http", "grpc")
 CERTIFICATE = Path(".narsil/tls/certificate.pem")
 
 
@@ -61,7 +64,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--priority", type=int, default=0, help=f"class to be served in, 0 the first {shown}")
     add("--timeout-ms", type=float, default=math.inf, help="milliseconds the answer is worth it")
     add("--timeout", type=float, default=10.0, help=f"seconds to wait {shown}")
-    add("--ca", type=Path, default=CERTIFICATE, help=f"certificate to trust, for https:// {shown}")
+    add("--ca", type=Path, default=CERTIFICATE, help=f"certificate to trust, in TLS {shown}")
+    add("--certificate", type=Path, help="certificate to show, where the server asks for one")
+    add("--private-key", type=Path, help="its key; not needed if it is in the same file")
     add(
         "--describe",
         default=URLS["http"],
@@ -84,9 +89,12 @@ def _check_url(parser: argparse.ArgumentParser, url: str, flag: str, transport: 
         target = urlsplit(url)
         if target.scheme in SCHEMES[transport] and target.hostname and target.port != 0:
             return
+        if target.scheme == "unix" and transport in LOCAL:
+            return
     except ValueError:
         pass
-    expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in SCHEMES[transport])
+    forms = [f"{scheme}://HOST:PORT" for scheme in SCHEMES[transport]]
+    expected = " or ".join([*forms, "unix:PATH"] if transport in LOCAL else forms)
     parser.error(f"{url}: {flag} expects {expected}")
 
 
@@ -109,12 +117,15 @@ async def _predict(arguments: argparse.Namespace) -> tuple[Mapping[str, Array], 
 
 
 async def _send(arguments: argparse.Namespace, body: Body) -> Body:
-    url = arguments.url
-    if arguments.transport == "grpc":
-        return await senders.over_grpc(url, arguments.model, body)
-    if arguments.transport == "http3":
-        return await senders.over_http3(url, arguments.model, body, arguments.ca)
-    return await senders.over_http(url, arguments.model, body, arguments.ca)
+    send = {
+        "grpc": senders.over_grpc, "http3": senders.over_http3, "http": senders.over_http
+    }[arguments.transport]  # fmt: skip
+    return await send(_target(arguments, arguments.url), arguments.model, body)
+
+
+def _target(arguments: argparse.Namespace, url: str) -> Target:
+    key = arguments.private_key or arguments.certificate
+    return Target(url, arguments.ca, arguments.certificate, key)
 
 
 async def _body(arguments: argparse.Namespace) -> Body:
@@ -142,7 +153,8 @@ def _encode(inputs: Mapping[str, Array]) -> bytes:
 
 async def _describe(arguments: argparse.Namespace) -> ModelSpec:
     path = f"/v1/models/{arguments.model}" if arguments.model else "/v1/models"
-    answer = json.loads((await senders.get(arguments.describe + path, arguments.ca)).content)
+    described = await senders.get(_target(arguments, arguments.describe), path)
+    answer = json.loads(described.content)
     model = answer if arguments.model else answer["models"][0]
     inputs = tuple(
         TensorSpec(

@@ -94,7 +94,9 @@ async def _listen(
         try:
             addresses[name] = await transport.start(engine)
         except OSError as error:
-            raise StartError(f"{name}: {error}") from error
+            # Without the number, unless the text is the system's own, which names the file.
+            why = error if error.filename else error.strerror or error
+            raise StartError(f"{name}: {why}") from error
         undo.push_async_callback(transport.stop, 0.0)
     return addresses
 

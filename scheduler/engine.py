@@ -62,6 +62,11 @@ class Engine:
         failed = any(scheduler.failure is not None for scheduler in self._schedulers())
         return self._started and not failed and not self._draining
 
+    @property
+    def draining(self) -> bool:
+        """Whether readiness is off for good, because the server is about to stop."""
+        return self._draining
+
     async def load(
         self,
         backend: Backend,

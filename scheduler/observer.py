@@ -18,6 +18,7 @@ class Answered:
     """One request as its transport saw it; ``code`` is None for success.
 
     ``model`` and ``version`` are what is served, "" if the request named nothing that is.
+    ``trace_id`` is that of the client's trace (W3C), if it said one.
     """
 
     transport: str
@@ -28,6 +29,7 @@ class Answered:
     request_id: str = ""
     detail: str = ""
     version: str = ""
+    trace_id: str = ""
 
 
 @often_made(frozen=True, slots=True)

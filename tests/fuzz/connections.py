@@ -165,5 +165,5 @@ def _quic() -> QuicConfiguration:
     configuration = QuicConfiguration(is_client=False, alpn_protocols=["h3"])
     with tempfile.TemporaryDirectory() as folder:
         files = development_certificate(Path(folder), datetime.datetime.now(datetime.UTC))
-        configuration.load_cert_chain(files.path, files.private_key)
+        configuration.load_cert_chain(files.certificate, files.private_key)
     return configuration

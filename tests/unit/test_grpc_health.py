@@ -25,6 +25,17 @@ async def test_the_server_each_service_and_each_model_can_be_checked(service: st
         assert await served.client.check(service) == NOT_SERVING
 
 
+@pytest.mark.parametrize(
+    "service", ["", "predictor.Predictor", "inference.GRPCInferenceService", "fake"]
+)
+async def test_the_server_each_service_and_each_model_can_be_watched(service: str) -> None:
+    async with grpc_serving() as served:
+        watch = served.client.watch(service)
+        assert (await watch.read()).status == SERVING
+        served.serving.engine.drain()
+        assert (await watch.read()).status == NOT_SERVING
+
+
 async def test_an_unknown_service_is_not_found() -> None:
     async with grpc_serving() as served:
         error = await status_of(served.client.check("other"))

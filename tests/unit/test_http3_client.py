@@ -17,7 +17,7 @@ async def test_a_server_that_is_not_trusted_is_an_error(certificates: Path, tmp_
     other = development_certificate(tmp_path, datetime.datetime.now(datetime.UTC))
     async with http3_served(StubEngine(), certificates) as transport:
         with pytest.raises(Http3Error):
-            async with Http3Client.connect("localhost", transport.port, other.path):
+            async with Http3Client.connect("localhost", transport.port, other.certificate):
                 pass
 
 

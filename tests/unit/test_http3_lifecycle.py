@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from aioquic.h3.connection import ErrorCode
-from aioquic.quic.events import ConnectionTerminated, StreamReset
+from aioquic.quic.events import ConnectionTerminated, StreamDataReceived, StreamReset
 
 from scheduler.errors import Code
 from tests.fixtures.raw_http3 import head, raw_client
@@ -83,6 +83,8 @@ async def test_stop_finishes_what_is_under_way_and_rejects_what_comes_later(
         await engine.entered.wait()
         stopping = asyncio.create_task(transport.stop(60.0))
         await asyncio.sleep(0)
+        # On the control stream: GOAWAY (RFC 9114 7.2.6), its length, and the first stream refused.
+        await raw.wait_for(StreamDataReceived, lambda event: event.data == bytes([7, 1, 4]))
         late = raw.request(head(), json_body([0.5]))
         reset = await raw.wait_for(StreamReset)
         assert (reset.stream_id, reset.error_code) == (late, ErrorCode.H3_REQUEST_REJECTED)

@@ -183,6 +183,14 @@ def test_an_internal_error_is_logged_with_its_request_id(
     assert "request id: internal: detail" in caplog.text
 
 
+def test_an_error_is_logged_with_the_trace_that_it_is_a_part_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    traced = Answered("http", "fake", 2, Code.INTERNAL, 0.001, "id", "detail", trace_id="4bf92f35")
+    PrometheusObserver().answered(traced)
+    assert "http request id of trace 4bf92f35: internal: detail" in caplog.text
+
+
 async def test_the_loops_lag_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.observe.LAG_PERIOD_S", 0.0)
     observer = PrometheusObserver()

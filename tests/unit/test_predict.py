@@ -64,7 +64,7 @@ async def test_an_unknown_model_is_answered_with_the_detail_alone(
 async def test_a_certificate_of_another_ca_fails_with_one_sentence(
     request_file: Path, certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = development_certificate(tmp_path, datetime.now(UTC)).path
+    other = development_certificate(tmp_path, datetime.now(UTC)).certificate
     async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
         url = served.urls["http3"].replace("127.0.0.1", "localhost")
         flags = ["--transport", "http3", "--url", url, "--ca", str(other)]

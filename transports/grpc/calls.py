@@ -15,7 +15,7 @@ from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
 from scheduler.types import InferRequest
-from transports.grpc.metadata import REQUEST_ID, own_id, priority_in, usable_id
+from transports.grpc.metadata import REQUEST_ID, own_id, own_trace, priority_in, usable_id
 from transports.grpc.outcome import outcome_of, refuse
 from transports.named import Named, named
 
@@ -129,6 +129,7 @@ class Calls:
                 duration_s=time.perf_counter() - call.started_s,
                 request_id=call.request.id,
                 detail=failure.detail if failure else "",
+                trace_id=own_trace(call.metadata),
             )
         )
 

@@ -1,18 +1,23 @@
-"""Take a port for a grpcio server, or say why it cannot be had."""
+"""Take a port or a path for a grpcio server, or say why it cannot be had."""
 
 import asyncio
 import errno
 import os
 import socket
+from urllib.parse import quote
 
 import grpc
+
+from transports.unix import listening_socket
 
 # What a name such as "localhost" may resolve to on a machine without IPv6.
 _FAMILY_MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
-    """Bind ``server`` and return ``host:port`` with the real port. Raises OSError.
+async def listen(
+    server: grpc.aio.Server, host: str, port: int, tls: grpc.ServerCredentials | None
+) -> str:
+    """Bind ``server`` and return the URL with the real port. Raises OSError.
 
     Every address is tried with a plain socket first. grpcio hides why it failed, and is content
     with one address of several: "localhost" on ::1 alone, while another server has the port on
@@ -25,11 +30,25 @@ async def listen(server: grpc.aio.Server, host: str, port: int) -> str:
             if error.errno not in _FAMILY_MISSING:
                 raise _refused(error.errno or 0, host, port) from error
     authority = f"[{host}]" if ":" in host else host
+    target = f"{authority}:{port}"
     try:
-        bound = server.add_insecure_port(f"{authority}:{port}")
+        bound = server.add_secure_port(target, tls) if tls else server.add_insecure_port(target)
     except RuntimeError as error:
         raise _refused(errno.EADDRNOTAVAIL, host, port) from error
-    return f"{authority}:{bound}"
+    return f"{'grpcs' if tls else 'grpc'}://{authority}:{bound}"
+
+
+def listen_unix(server: grpc.aio.Server, path: str) -> None:
+    """Bind ``server`` to ``path``, which nobody else has. Raises OSError.
+
+    grpcio removes the file when it stops, before it closes the socket.
+    """
+    listening_socket(path, 1).close()  # tells why, if it cannot be had
+    os.unlink(path)
+    try:
+        server.add_insecure_port(f"unix:{quote(path)}")
+    except RuntimeError as error:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from error
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:

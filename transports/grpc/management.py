@@ -11,7 +11,7 @@ from scheduler.errors import Code, ServingError
 from transports import repository
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
 from transports.grpc.messages import parsed
-from transports.grpc.metadata import own_id
+from transports.grpc.metadata import REQUEST_ID, own_id
 from transports.grpc.outcome import outcome_of, refuse
 from transports.grpc.statistics import statistics_message
 from transports.proto import open_inference_pb2 as oip
@@ -117,6 +117,7 @@ def _handler(request_class: Any, answer: Callable[[Any], Awaitable[Any]]) -> grp
         if isinstance(outcome, ServingError):
             refuse(context, outcome, request_id)
             return b""
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
         serialised: bytes = outcome.SerializeToString()
         return serialised
 

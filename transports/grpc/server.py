@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.engine import Engine
+from transports.endpoint import EndpointOptions
 from transports.grpc import health, inference, predict, reflection
 from transports.grpc.calls import Calls
-from transports.grpc.listen import listen
+from transports.grpc.credentials import server_credentials
+from transports.grpc.listen import listen, listen_unix
 from transports.grpc.management import Management
 
 # How long new calls are held before the stop, for those on the wire to arrive.
@@ -21,10 +23,13 @@ _HEADROOM = 9 / 8
 
 
 @dataclass(frozen=True, slots=True)
-class GrpcOptions:
-    """Where to listen and what to bound."""
+class GrpcOptions(EndpointOptions):
+    """Where to listen and what to bound. With ``client_ca``, clients must show a certificate."""
 
-    host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
+    host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "address to listen on; empty: only unix_path, no TCP"},
+    )
     port: int = field(default=50051, metadata={"help": "TCP port; 0 takes a free one"})
     max_message_bytes: int = field(
         default=64 << 20, metadata={"help": "largest request and answer, in bytes"}
@@ -46,6 +51,7 @@ class GrpcOptions:
     def __post_init__(self) -> None:
         """Refuse what grpcio would bend to something else in silence. Raises ValueError."""
         self._check("port", 0, 65535)
+        self.check_endpoint(self.host)
         self._check("max_message_bytes", 1, int(_INT_MAX / _HEADROOM))
         self._check("max_concurrent_streams", 1, _INT_MAX)
         self._check("max_connection_age_s", 0, _INT_MAX // 1000)  # grpcio counts milliseconds
@@ -75,10 +81,13 @@ class GrpcTransport:
         self._running: _Running | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
-        """Listen and serve; return the address. Raises OSError if the port is taken."""
+        """Listen and serve; return the addresses.
+
+        Raises OSError for a taken port or path, or an unusable certificate.
+        """
         options = self._options
         server = grpc.aio.server(options=_channel_arguments(options))
-        address = await listen(server, options.host, options.port)
+        addresses = await _listen(server, options)
         calls = Calls(engine, options.max_message_bytes)
         management = Management(engine)
         services = (predict.SERVICE, inference.SERVICE)
@@ -100,7 +109,7 @@ class GrpcTransport:
             server.add_generic_rpc_handlers(tuple(running.reflection.method_handlers()))
         await server.start()
         self._running = running
-        return (f"grpc://{address}",)
+        return addresses
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let those under way finish for at most ``grace_s`` seconds, close.
@@ -123,13 +132,26 @@ class GrpcTransport:
         await stopping
 
 
+async def _listen(server: grpc.aio.Server, options: GrpcOptions) -> tuple[str, ...]:
+    addresses = []
+    if options.host:
+        tls = server_credentials(options.tls_files) if options.tls_files else None
+        addresses.append(await listen(server, options.host, options.port, tls))
+    unix = options.unix_address
+    if unix is not None:
+        unix.claim(lambda path: listen_unix(server, path))
+        addresses.append(unix.url)
+    return tuple(addresses)
+
+
 def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
     arguments = [
         ("grpc.max_receive_message_length", int(options.max_message_bytes * _HEADROOM)),
         ("grpc.max_send_message_length", options.max_message_bytes),
         ("grpc.max_concurrent_streams", options.max_concurrent_streams),
-        # Clients may ping idle connections every 10 s; grpcio's default drops them for that.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        # Clients commonly ping idle connections every 10 s, now and then a little early; grpcio's
+        # default, and exactly 10 s, cut them off for that at the fourth ping.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # On Linux grpcio shares ports by default: two servers would split the clients unnoticed.
         ("grpc.so_reuseport", 0),

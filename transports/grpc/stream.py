@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeAlias
 
 from scheduler.errors import Code, ServingError
-from transports.grpc.metadata import own_id
+from transports.grpc.metadata import REQUEST_ID, own_id
 from transports.grpc.outcome import refuse
 
 # Requests of one stream under way at once: enough to share batches, few enough that one client
@@ -40,6 +40,9 @@ class Streams:
                 await room.acquire()
                 under_way.put_nowait(tasks.create_task(self._answer(body, context)))
 
+        # Of the stream; each answer has its own request's id.
+        request_id = own_id(dict(context.invocation_metadata()))
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
         if not self._closed:
             async with asyncio.TaskGroup() as tasks:
                 reader = tasks.create_task(read(tasks))
@@ -52,4 +55,4 @@ class Streams:
         if self._closed:
             # Not the end of an orderly stream: the client may have sent what was never read.
             failure = ServingError(Code.UNAVAILABLE, "the server is shutting down")
-            refuse(context, failure, own_id(dict(context.invocation_metadata())))
+            refuse(context, failure, request_id)

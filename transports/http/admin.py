@@ -4,7 +4,7 @@ import socket
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
-from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.listener import Listener, ListenerOptions
 from transports.http.pages import pages
 from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
@@ -33,12 +33,12 @@ class AdminTransport:
 
     def __init__(self, options: AdminOptions) -> None:
         self._options = options
-        self._listener: TcpListener | None = None
+        self._listener: Listener | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
-        self._listener = TcpListener(pages(engine), LISTENER, Unsent(MAX_UNSENT_BYTES))
+        self._listener = Listener(pages(engine), LISTENER, Unsent(MAX_UNSENT_BYTES))
         await self._listener.start(bound)
         return (url("http", self._options.host, port_of(bound)),)
 

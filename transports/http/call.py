@@ -24,7 +24,7 @@ from transports.codecs.strict_json import shown
 from transports.http.body import Body
 from transports.http.coding import MIN_PACKED_BYTES, packed
 from transports.http.disconnect import unless_client_leaves
-from transports.http.head import CallHead, harmless, own_id, parse_head
+from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head
 from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from transports.named import Named, named
@@ -108,6 +108,7 @@ class _Call:
             duration_s=duration_s,
             request_id=self._id,
             detail=self._detail,
+            trace_id=own_trace(self._headers),
         )
 
     async def answer(self, target: Target) -> None:

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from scheduler.errors import invalid
 from transports.http.coding import accepted_coding, content_coding
 from transports.http.problem import HttpError
+from transports.trace import TRACEPARENT, trace_id
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -19,8 +20,6 @@ MAX_REQUEST_ID_CHARACTERS = 128
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 _WHOLE = re.compile(rb"[0-9]{1,9}")
 _LENGTH = re.compile(rb"[0-9]{1,20}")  # any 64-bit number: too long a body is another error
-# W3C trace context: version, trace, parent, flags.
-_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _NOT_IN_REQUEST_ID = re.compile(rb"[^A-Za-z0-9._:/+=@-]")
 
 
@@ -84,12 +83,13 @@ def _whole(headers: Mapping[bytes, bytes], name: bytes, digits: re.Pattern[bytes
 
 def own_id(headers: Mapping[bytes, bytes]) -> str:
     """Return the id that the client gave its request, else that of its trace, else a new one."""
-    trace = _TRACE.match(headers.get(b"traceparent", b""))
-    return (
-        harmless(headers.get(b"x-request-id", b""))
-        or (trace[1].decode() if trace else "")
-        or secrets.token_hex(8)
-    )
+    given = harmless(headers.get(b"x-request-id", b""))
+    return given or own_trace(headers) or secrets.token_hex(8)
+
+
+def own_trace(headers: Mapping[bytes, bytes]) -> str:
+    """Return the id of the trace that a request is a part of, "" for none."""
+    return trace_id(headers.get(TRACEPARENT.encode(), b"").decode("latin-1"))
 
 
 def harmless(given: bytes) -> str:

@@ -1,4 +1,7 @@
-"""Serve one ASGI app over HTTP/1.1, plain or in TLS, with uvicorn's protocol on our loop."""
+"""Serve one ASGI app over HTTP/1.1, plain or in TLS, on TCP and Unix domain sockets.
+
+With uvicorn's protocol on our loop.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +32,7 @@ class ListenerOptions:
     backlog: int = 2048
 
 
-class TcpListener:
+class Listener:
     """uvicorn's protocol without its server, which takes signals and polls ten times a second."""
 
     def __init__(
@@ -45,26 +48,39 @@ class TcpListener:
         self._config = _config(app, options)
         self._state = ServerState()
         self._all_closed = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.AbstractServer] = []
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve on ``bound``, which is the listener's from here on."""
-        # The kernel's own clock for what a client does not take, inherited by each connection:
-        # it runs in every state of ours, and under TLS too.
-        write_timeout_ms = round(self._options.write_timeout_s * 1000)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, write_timeout_ms)
-        self._config.load()
-        self._headers.start()
-        self._state.default_headers = self._headers.current
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, sock=bound, ssl=tls, backlog=self._options.backlog
-        )
+        """Serve on ``bound``, which is the listener's from here on; once for each socket."""
+        if not self._servers:
+            self._config.load()
+            self._headers.start()
+            self._state.default_headers = self._headers.current
+        loop, backlog = asyncio.get_running_loop(), self._options.backlog
+        if bound.family == socket.AF_UNIX:
+            server = await loop.create_unix_server(self._protocol, sock=bound, backlog=backlog)
+        else:
+            # The kernel's own clock for what a client does not take, inherited by each
+            # connection: it runs in every state of ours, and under TLS too.
+            write_timeout_ms = round(self._options.write_timeout_s * 1000)
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, write_timeout_ms)
+            # A handshake may take what a head may: until it is done there is no protocol of ours.
+            timeout_s = self._options.head_timeout_s if tls else None
+            server = await loop.create_server(
+                self._protocol,
+                sock=bound,
+                ssl=tls,
+                ssl_handshake_timeout=timeout_s,
+                backlog=backlog,
+            )
+        self._servers.append(server)
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more, finish what is under way within ``grace_s`` seconds, refuse the rest."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in self._connections():
             connection.shutdown()
         await self._wait_closed_for(grace_s)

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
@@ -37,7 +37,7 @@ def pages(engine: Engine) -> FastAPI:
     app.include_router(oip_pages(engine))
     add_unserved_pages(app)
     _answer_errors_with_problems(app)
-    app.add_middleware(_HeadIsGet)
+    app.add_middleware(_EveryPage)
     _document(app, with_refusals)
     return app
 
@@ -48,8 +48,11 @@ async def unexpected_error(request: Request, error: Exception) -> Response:
     return _response(request, unexpected_problem())
 
 
-class _HeadIsGet:
-    """FastAPI's routes know no HEAD; it is GET, and the servers leave its body out."""
+class _EveryPage:
+    """Name each answer by its request's id, and answer HEAD, which FastAPI's routes do not know.
+
+    It is GET, and the servers leave its body out.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,7 +60,15 @@ class _HeadIsGet:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
-        await self._app(scope, receive, send)
+        name = (b"x-request-id", own_id(dict(scope["headers"])).encode())
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [pair for pair in message["headers"] if pair[0] != name[0]]
+                message = {**message, "headers": [*headers, name]}
+            await send(message)
+
+        await self._app(scope, receive, send_named)
 
 
 def _add_probes(app: FastAPI, engine: Engine) -> None:

@@ -1,13 +1,9 @@
-"""Certificates: the one that is given, or one for development, made once and renewed in time."""
+"""A certificate for development, made once and renewed in time."""
 
-import base64
 import datetime
-import errno
 import fcntl
-import hashlib
 import ipaddress
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -17,10 +13,10 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from transports.tls import TlsFiles, read_identity
 
 LIFETIME = datetime.timedelta(days=365)
 RENEWED_BEFORE_END = datetime.timedelta(days=30)
@@ -28,37 +24,7 @@ RENEWED_BEFORE_END = datetime.timedelta(days=30)
 BACKDATED = datetime.timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """A certificate and its key, both PEM.
-
-    ``spki_sha256`` is the base64 hash of the public key that Chromium's
-    ``--ignore-certificate-errors-spki-list`` takes.
-    """
-
-    path: Path
-    private_key: Path
-    spki_sha256: str
-    not_after: datetime.datetime
-
-
-def certificate_files(certificate: Path, private_key: Path) -> CertificateFiles:
-    """Return the two files, once they are known to be a pair. Raises OSError."""
-    chain, secret = certificate.read_bytes(), private_key.read_bytes()
-    try:
-        leaf = x509.load_pem_x509_certificate(chain)
-        key = load_pem_private_key(secret, None)
-    except (ValueError, TypeError) as error:
-        message = f"{certificate} and {private_key} are not a PEM pair: {error}"
-        raise OSError(errno.EINVAL, message) from error
-    spki = leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if spki != key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
-        raise OSError(errno.EINVAL, f"{private_key} is not the key of {certificate}")
-    digest = base64.b64encode(hashlib.sha256(spki).digest()).decode("ascii")
-    return CertificateFiles(certificate, private_key, digest, leaf.not_valid_after_utc)
-
-
-def development_certificate(directory: Path, now: datetime.datetime) -> CertificateFiles:
+def development_certificate(directory: Path, now: datetime.datetime) -> TlsFiles:
     """Return a certificate for this machine; made when there is none that will last.
 
     The file also has the authority that signed it, so it is what clients can be told to trust;
@@ -66,24 +32,25 @@ def development_certificate(directory: Path, now: datetime.datetime) -> Certific
     Raises OSError if ``directory`` cannot be written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    certificate, private_key = directory / "certificate.pem", directory / "private_key.pem"
+    files = TlsFiles(directory / "certificate.pem", directory / "private_key.pem")
     with (directory / "lock").open("w") as lock:
         # Two servers that start at once must not mix one's key with the other's certificate.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _lasts(certificate, private_key, now):
+        if not _lasts(files, now):
             key, chain = _issue(now)
             pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            _write(private_key, pem, 0o600)
-            _write(certificate, b"".join(one.public_bytes(Encoding.PEM) for one in chain), 0o644)
-        return certificate_files(certificate, private_key)
+            _write(files.private_key, pem, 0o600)
+            certificates = b"".join(one.public_bytes(Encoding.PEM) for one in chain)
+            _write(files.certificate, certificates, 0o644)
+    return files
 
 
-def _lasts(certificate: Path, private_key: Path, now: datetime.datetime) -> bool:
+def _lasts(files: TlsFiles, now: datetime.datetime) -> bool:
     try:
-        files = certificate_files(certificate, private_key)
+        identity = read_identity(files, now)
     except OSError:
         return False
-    return files.not_after - now > RENEWED_BEFORE_END
+    return identity.not_after - now > RENEWED_BEFORE_END
 
 
 def _issue(now: datetime.datetime) -> tuple[ec.EllipticCurvePrivateKey, list[x509.Certificate]]:

@@ -16,6 +16,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from transports.http.listener import FLUSH_S, grace_over
 from transports.http3.connection import Connection, Host
 from transports.http3.udp import UdpTransport
+from transports.tls import Renewed
 
 LONG_HEADER = 0x80
 # With so many handshakes unfinished, a client must first show that it receives what is sent to
@@ -27,9 +28,12 @@ MAX_HANDSHAKES = 256
 class QuicEndpoint(QuicServer):
     """aioquic's server with a bound on connections and a graceful stop."""
 
-    def __init__(self, host: Host, configuration: QuicConfiguration, max_connections: int) -> None:
-        super().__init__(configuration=configuration, create_protocol=self._connect)
+    def __init__(
+        self, host: Host, configuration: Renewed[QuicConfiguration], max_connections: int
+    ) -> None:
+        super().__init__(configuration=configuration.value, create_protocol=self._connect)
         self._host = host
+        self._renewed = configuration
         self._max_connections = max_connections
         self._tokens = QuicRetryTokenHandler()
         self._udp: UdpTransport | None = None
@@ -47,6 +51,8 @@ class QuicEndpoint(QuicServer):
             asked = len(self._host.handshakes) >= RETRY_FROM_HANDSHAKES
             wanted = asked or self._is_ours(foreign, addr)
             self._retry = self._tokens if wanted else None  # type: ignore[assignment]  # inferred
+            if self._renewed.refresh():
+                self._configuration = self._renewed.value
         super().datagram_received(data, addr)
 
     async def stop(self, grace_s: float) -> None:

@@ -5,29 +5,29 @@ import datetime
 import errno
 import logging
 import socket
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aioquic.quic.configuration import QuicConfiguration
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from starlette.types import ASGIApp
 
 from scheduler.engine import Engine
+from transports.endpoint import check_pair
 from transports.http.app import HttpApp
 from transports.http.cors import allow_origins, check_origins
 from transports.http.intake import BodyLimits, Intake
-from transports.http.listener import ListenerOptions, TcpListener
+from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
+from transports.http.server import ALPN
 from transports.http.sockets import bind, port_of, url
-from transports.http.standing import StandingHeaders
+from transports.http.standing import ALT_SVC_CLEAR, CLOSE, StandingHeaders
 from transports.http.unsent import Unsent
-from transports.http3.certificate import (
-    CertificateFiles,
-    certificate_files,
-    development_certificate,
-)
+from transports.http3.certificate import development_certificate
 from transports.http3.connection import Host
 from transports.http3.endpoint import QuicEndpoint
+from transports.tls import Identity, Renewed, RenewedContext, TlsFiles
 
 # aioquic starts with windows of 1 MiB and doubles one when half of it is used. From here a
 # 64 MiB body waits for no window, whatever the round trip.
@@ -70,8 +70,7 @@ class Http3Options(BodyLimits):
         check_range("idle_timeout_s", self.idle_timeout_s, SECONDS)
         check_range("max_connections", self.max_connections, COUNTS)
         check_origins("cors_origins", self.cors_origins)
-        if bool(self.certificate) != bool(self.private_key):
-            raise ValueError("certificate and private_key must be given together")
+        check_pair(self.certificate, self.private_key)
 
 
 class Http3Transport:
@@ -80,13 +79,13 @@ class Http3Transport:
     Options = Http3Options
 
     def __init__(self, options: Http3Options) -> None:
-        self.certificate: CertificateFiles | None = None
+        self.certificate: Identity | None = None
         self.port = options.port
         self._options = options
         self._intake = Intake(options)
         self._endpoint: QuicEndpoint | None = None
-        self._listener: TcpListener | None = None
-        self._headers = StandingHeaders()
+        self._listener: Listener | None = None
+        self._headers = StandingHeaders(draining=[ALT_SVC_CLEAR])
         self._unsent = Unsent(options.max_unsent_bytes)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
@@ -95,12 +94,21 @@ class Http3Transport:
         Raises OSError for a taken port or an unusable certificate.
         """
         options = self._options
-        self.certificate = self._certificate()
-        configuration = _quic_configuration(options, self.certificate)
+        configuration = Renewed(
+            self._files(), lambda identity: _quic_configuration(options, identity)
+        )
+        self.certificate = configuration.identity
+        if not options.certificate:
+            logger.info(
+                "development certificate %s, SPKI SHA-256 %s (for Chromium's"
+                " --ignore-certificate-errors-spki-list)",
+                self.certificate.path, self.certificate.spki_sha256,
+            )  # fmt: skip
         udp, tcp = _bind_pair(options)
         self.port = port_of(udp)
         app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)
         self._headers.start()
+        self._headers.follow(engine)
         self._endpoint = QuicEndpoint(
             Host(app, (options.host, self.port), self._headers.current, self._unsent),
             configuration,
@@ -108,7 +116,7 @@ class Http3Transport:
         )
         self._endpoint.start(udp)
         if tcp is not None:
-            await self._start_tcp(app, tcp, self.certificate)
+            await self._start_tcp(engine, app, tcp)
         return (url("https", options.host, self.port),)
 
     async def stop(self, grace_s: float) -> None:
@@ -118,32 +126,23 @@ class Http3Transport:
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
         self._headers.stop()
 
-    async def _start_tcp(
-        self, app: ASGIApp, bound: socket.socket, certificate: CertificateFiles
-    ) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate.path, certificate.private_key)
-        context.set_alpn_protocols(["http/1.1"])
+    async def _start_tcp(self, engine: Engine, app: ASGIApp, bound: socket.socket) -> None:
+        context = RenewedContext.of(self._files(), ALPN)
         alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
-        headers = StandingHeaders([alternative])
-        self._listener = TcpListener(app, ListenerOptions(), self._unsent, headers)
+        headers = StandingHeaders([alternative], draining=[ALT_SVC_CLEAR, CLOSE])
+        headers.follow(engine)
+        self._listener = Listener(app, ListenerOptions(), self._unsent, headers)
         await self._listener.start(bound, context)
 
-    def _certificate(self) -> CertificateFiles:
+    def _files(self) -> TlsFiles:
         options = self._options
         if options.certificate:
-            return certificate_files(Path(options.certificate), Path(options.private_key))
+            return TlsFiles(Path(options.certificate), Path(options.private_key))
         now = datetime.datetime.now(datetime.UTC)
-        files = development_certificate(Path(options.certificate_dir), now)
-        logger.info(
-            "development certificate %s, SPKI SHA-256 %s (for Chromium's"
-            " --ignore-certificate-errors-spki-list)",
-            files.path, files.spki_sha256,
-        )  # fmt: skip
-        return files
+        return development_certificate(Path(options.certificate_dir), now)
 
 
-def _quic_configuration(options: Http3Options, files: CertificateFiles) -> QuicConfiguration:
+def _quic_configuration(options: Http3Options, identity: Identity) -> QuicConfiguration:
     configuration = QuicConfiguration(
         alpn_protocols=["h3"],
         idle_timeout=options.idle_timeout_s,
@@ -151,7 +150,10 @@ def _quic_configuration(options: Http3Options, files: CertificateFiles) -> QuicC
         max_data=CONNECTION_WINDOW_BYTES,
         max_stream_data=STREAM_WINDOW_BYTES,
     )
-    configuration.load_cert_chain(files.path, files.private_key)
+    # What was checked, not the files once more: they may be others by now.
+    chain = x509.load_pem_x509_certificates(identity.chain_pem)
+    configuration.certificate, configuration.certificate_chain = chain[0], chain[1:]
+    configuration.private_key = load_pem_private_key(identity.key_pem, None)
     return configuration
 
 
