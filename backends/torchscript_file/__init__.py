@@ -1,0 +1,1 @@
+"""Read TorchScript files without PyTorch: a zip of tensors, a pickled tree and code as text."""

@@ -1,0 +1,144 @@
+"""A zip file whose stored records are mapped, not read.
+
+PyTorch stores tensors uncompressed and aligned to 64 bytes, so a view of the mapping is the tensor,
+and processes that map the same file share its pages.
+"""
+
+import mmap
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.torchscript_file.errors import TorchScriptFileError
+
+Bytes = npt.NDArray[np.uint8]
+
+# APPNOTE.TXT 4.3.7: what precedes each record's data; it ends with the lengths of two more fields.
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_LOCAL_MAGIC = b"PK\3\4"
+# The largest text or pickle of a DLRM is about 100 KB; more is a bomb.
+_MOST_TEXT_BYTES = 64 << 20
+_DAMAGED = "is damaged: its size or checksum is another than the file says"
+_CRC_STEP_BYTES = 16 << 20
+
+
+class Archive:
+    """The records of one TorchScript file, by their names below its top folder."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file at ``path``, read-only. Raises TorchScriptFileError."""
+        self.path = path
+        try:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                infos = archive.infolist()
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+            raise TorchScriptFileError(f"{path} is no TorchScript file: {error}") from error
+        self._records = _below_top(path, infos)
+        self._bytes: Bytes = np.frombuffer(self._map, np.uint8)
+
+    def names(self) -> Iterator[str]:
+        """Yield every record's name, without the top folder."""
+        yield from self._records
+
+    def read(self, name: str) -> bytes:
+        """Return a small record, inflated if need be, its checksum checked.
+
+        Raises TorchScriptFileError for one that is absent, damaged or larger than 64 MiB.
+        """
+        info = self._info(name)
+        if info.file_size > _MOST_TEXT_BYTES:
+            raise self._error(name, f"has {info.file_size} bytes, more than {_MOST_TEXT_BYTES}")
+        data: bytes = self._packed(info).tobytes()
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            data = self._inflate(info, data)
+        elif info.compress_type != zipfile.ZIP_STORED:
+            raise self._error(name, f"is compressed by method {info.compress_type}")
+        if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
+            raise self._error(
+                name, "is damaged: its size or checksum is another than the file says"
+            )
+        return data
+
+    def view(self, name: str) -> Bytes:
+        """Return a stored record's bytes, a read-only view of the mapping.
+
+        Raises TorchScriptFileError. The checksum is not looked at: that would read the whole file.
+        """
+        info = self._info(name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise self._error(name, "is compressed; tensors must be stored as they are")
+        if info.compress_size != info.file_size:
+            raise self._error(name, "is stored, but its two sizes differ")
+        return self._packed(info)
+
+    def verify(self) -> None:
+        """Read every stored record and compare its checksum. Raises TorchScriptFileError."""
+        for name, info in self._records.items():
+            if info.compress_type == zipfile.ZIP_STORED and _crc(self.view(name)) != info.CRC:
+                raise self._error(name, _DAMAGED)
+
+    def _packed(self, info: zipfile.ZipInfo) -> Bytes:
+        start = self._data_start(info)
+        end = start + info.compress_size
+        if end > self._bytes.size:
+            raise self._error(
+                info.filename,
+                f"ends at byte {end}, but the file has {self._bytes.size}: it was cut off",
+            )
+        return self._bytes[start:end]
+
+    def _data_start(self, info: zipfile.ZipInfo) -> int:
+        offset = info.header_offset
+        if not 0 <= offset <= self._bytes.size - _LOCAL_HEADER.size:
+            raise self._error(info.filename, "starts past the end of the file")
+        magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self._map, offset)
+        if magic != _LOCAL_MAGIC:
+            raise self._error(info.filename, "has no header where the file says it starts")
+        return int(offset + _LOCAL_HEADER.size + name_size + extra_size)
+
+    def _inflate(self, info: zipfile.ZipInfo, data: bytes) -> bytes:
+        try:
+            # One byte more than promised is enough to see a lie, and a bomb goes no further.
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, info.file_size + 1)
+        except zlib.error as error:
+            raise self._error(info.filename, f"is damaged: {error}") from error
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        info = self._records.get(name)
+        if info is None:
+            raise TorchScriptFileError(f"{self.path} has no record {name!r}: no TorchScript file")
+        return info
+
+    def _error(self, name: str, what: str) -> TorchScriptFileError:
+        return TorchScriptFileError(f"{self.path}: record {name!r} {what}")
+
+
+def _below_top(path: Path, infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """Return the records by name; every name starts with the same folder."""
+    records: dict[str, zipfile.ZipInfo] = {}
+    tops: set[str] = set()
+    for info in infos:
+        top, _, name = info.filename.partition("/")
+        tops.add(top)
+        if name in records:
+            raise TorchScriptFileError(f"{path} has two records {name!r}")
+        if info.flag_bits & 1:
+            raise TorchScriptFileError(f"{path}: record {name!r} is encrypted")
+        records[name] = info
+    if len(tops) != 1:
+        raise TorchScriptFileError(f"{path} is a zip of {len(tops)} folders, no TorchScript file")
+    return records
+
+
+def _crc(data: npt.NDArray[Any]) -> int:
+    crc = 0
+    for start in range(0, data.size, _CRC_STEP_BYTES):
+        crc = zlib.crc32(data[start : start + _CRC_STEP_BYTES].data, crc)
+    return crc

@@ -1,0 +1,7 @@
+"""What is wrong with a TorchScript file."""
+
+from scheduler.errors import LoadError
+
+
+class TorchScriptFileError(LoadError):
+    """Say why a file is no TorchScript file that can be read, and where in it."""
