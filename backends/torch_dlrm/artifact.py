@@ -1,24 +1,14 @@
-"""Find an artifact's files and settle what is known about it: flags, then manifest, then graph."""
+"""Settle what is known about an artifact: flags, then manifest, then graph."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from backends.dlrm.artifact import Artifact
+from backends.dlrm.gather import IDS
 from backends.jagged import JaggedLayout
-from backends.torch_dlrm.gather import IDS
-from backends.torch_dlrm.manifest import MODEL_FILE, Manifest, file_sha256, read_manifest, verify
 from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.errors import LoadError
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A model file whose hash is known, and its manifest if it came in a folder."""
-
-    model_file: Path
-    sha256: str
-    manifest: Manifest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +30,6 @@ class Facts:
     layout: JaggedLayout
     dense_features: int
     dense_names: tuple[str, ...]
-
-
-def find_artifact(path: str) -> Artifact:
-    """Locate and verify the artifact at ``path``. Raises LoadError."""
-    if not path:
-        raise LoadError("no model: give the path of an artifact folder or a model.pt")
-    place = Path(path)
-    if place.is_dir():
-        manifest = read_manifest(place)
-        verify(place, manifest)
-        return Artifact(place / MODEL_FILE, manifest.sha256, manifest)
-    if not place.is_file():
-        raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
-    return Artifact(place, file_sha256(place), None)
 
 
 def settle(options: TorchDlrmOptions, artifact: Artifact, derived: Derived) -> Facts:

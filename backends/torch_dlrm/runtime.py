@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from backends.cpus import usable_cpus
-from backends.torch_dlrm.artifact import Artifact, Derived, Facts, find_artifact, settle
+from backends.dlrm.artifact import Artifact, find_artifact
+from backends.dlrm.gather import DENSE, Staging
+from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Device, Module, make_device, parse_device
-from backends.torch_dlrm.gather import DENSE, Staging
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.torchscript import derive, libraries, load_module
 from scheduler.backend import Compute

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.export.quiet import quiet
-from backends.torch_dlrm.manifest import MODEL_FILE
 from scheduler.errors import LoadError
 from scheduler.types import Batch
 from tests.fixtures.artifacts import load

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from backends.dlrm.manifest import read_manifest
 from backends.torch_dlrm.export.check import check_artifact
 from backends.torch_dlrm.export.command import main
 from backends.torch_dlrm.export.golden import OUTPUT, read_golden
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.quiet import quiet
-from backends.torch_dlrm.manifest import read_manifest
 from scheduler.types import Array
 
 TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_{}.weight"

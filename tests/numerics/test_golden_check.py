@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from backends.dlrm.gather import DENSE
+from backends.dlrm.manifest import MODEL_FILE, file_sha256, read_manifest, write_manifest
 from backends.torch_dlrm.export.check import TOLERANCE, check_artifact, compare
 from backends.torch_dlrm.export.command import main
 from backends.torch_dlrm.export.golden import (
@@ -20,8 +22,6 @@ from backends.torch_dlrm.export.golden import (
     write_golden,
 )
 from backends.torch_dlrm.export.quiet import quiet
-from backends.torch_dlrm.gather import DENSE
-from backends.torch_dlrm.manifest import MODEL_FILE, file_sha256, read_manifest, write_manifest
 from backends.torch_dlrm.torchscript import load_module
 from scheduler.errors import LoadError
 from scheduler.types import Array

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import LENGTHS, OUTPUT, VALUES, Golden
-from backends.torch_dlrm.gather import DENSE
 from backends.torch_dlrm.torchscript import load_module
 from scheduler.errors import ServingError
 from scheduler.types import Array, Batch, InferRequest

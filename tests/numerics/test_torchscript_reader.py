@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backends.torch_dlrm.manifest import MODEL_FILE
+from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.torchscript import load_module
 from backends.torchscript_file.reader import read_torchscript
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from backends.torch_dlrm.artifact import Artifact, Derived, find_artifact, settle
-from backends.torch_dlrm.manifest import read_manifest, write_manifest
+from backends.dlrm.artifact import Artifact, find_artifact
+from backends.dlrm.manifest import read_manifest, write_manifest
+from backends.torch_dlrm.artifact import Derived, settle
 from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.errors import LoadError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from backends.dlrm.manifest import read_manifest
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import Golden, read_golden
-from backends.torch_dlrm.manifest import read_manifest
 from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch

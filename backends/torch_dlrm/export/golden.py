@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from backends.dlrm.gather import DENSE, IDS
+from backends.dlrm.manifest import GOLDEN_FILE
 from backends.torch_dlrm.export.presets import DlrmShape
-from backends.torch_dlrm.gather import DENSE, IDS
-from backends.torch_dlrm.manifest import GOLDEN_FILE
 from scheduler.types import Array, InferRequest
 
 ROWS = 128

@@ -22,9 +22,9 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.export.golden import LENGTHS, OUTPUT, VALUES
 from backends.torch_dlrm.export.presets import DlrmShape
-from backends.torch_dlrm.gather import DENSE
 from scheduler.types import Array
 
 # Default initialisation gives scores that differ by 6e-5: no test of them could fail.

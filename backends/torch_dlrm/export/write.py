@@ -11,6 +11,15 @@ from pathlib import Path
 
 import torch
 
+from backends.dlrm.manifest import (
+    EXAMPLE_FILE,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    Manifest,
+    Table,
+    file_sha256,
+    write_manifest,
+)
 from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.golden import (
@@ -24,15 +33,6 @@ from backends.torch_dlrm.export.golden import (
 from backends.torch_dlrm.export.model import build, package, scores, seed_weights, tensors
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.state import read_state, shape_of
-from backends.torch_dlrm.manifest import (
-    EXAMPLE_FILE,
-    MANIFEST_FILE,
-    MODEL_FILE,
-    Manifest,
-    Table,
-    file_sha256,
-    write_manifest,
-)
 from backends.torch_dlrm.torchscript import libraries, load_module
 from scheduler.types import Array
 

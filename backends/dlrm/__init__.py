@@ -1,0 +1,1 @@
+"""What every backend for DLRMs shares: the artifact folder, its manifest, the gathered batch."""
