@@ -67,6 +67,9 @@ class PrometheusObserver(Observer):
             "model_reloads", "Loads of a model in its own place", ("model", "outcome")
         )
         self._info = self._gauges("model_info", "Models served", ("model", "version"))
+        self._plan = self._gauges(
+            "model_plan", "How each model computes", ("model", "version", "plan")
+        )
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
@@ -132,6 +135,8 @@ class PrometheusObserver(Observer):
         # Names stay known: what a model that is gone had admitted is still being answered.
         self._served.update(spec.name for spec in specs)
         self._info.by = {(spec.name, spec.version): 1 for spec in specs}
+        plans = [(spec.name, spec.version, spec.properties.get("plan", "")) for spec in specs]
+        self._plan.by = {labels: 1 for labels in plans if labels[-1]}
 
     async def watch_loop(self) -> None:
         """Measure how late the event loop is, for ever."""

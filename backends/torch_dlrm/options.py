@@ -19,6 +19,18 @@ class TorchDlrmOptions:
     intra_op_threads: int = field(
         default=0, metadata={"help": "threads inside one forward; 0: usable CPUs / lanes"}
     )
+    plan: str = field(
+        default="auto",
+        metadata={
+            "help": "auto: lean if proven to score the same; lean: or fail; artifact: as it came"
+        },
+    )
+    tables: str = field(
+        default="copy",
+        metadata={
+            "help": "of a lean plan: copy into memory, or map the file, unchanged from then on"
+        },
+    )
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
 
     name: str = field(default="", metadata={"help": "model name"})

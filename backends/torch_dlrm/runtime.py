@@ -16,7 +16,8 @@ from backends.dlrm.gather import DENSE, Staging
 from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Device, Module, make_device, parse_device
 from backends.torch_dlrm.options import TorchDlrmOptions
-from backends.torch_dlrm.torchscript import derive, libraries, load_module
+from backends.torch_dlrm.plan import ARTIFACT, AUTO, COPY, LEAN, MAP, Plan, choose
+from backends.torch_dlrm.torchscript import libraries
 from scheduler.backend import Compute
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
@@ -85,18 +86,18 @@ def load(options: TorchDlrmOptions) -> Loaded:
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
     lanes, threads = _parallelism(options, device)
-    module = load_module(artifact.model_file, device)
-    derived = derive(module)
-    _check_device(device, derived)
-    facts = settle(options, artifact, derived)
+    plan = choose(options, artifact, device)
+    _check_device(device, plan.derived)
+    facts = settle(options, artifact, plan.derived)
     devices = [make_device(device, threads) for _ in range(lanes)]
     make_staging = partial(
         Staging, facts.layout, facts.dense_features, options.max_batch_rows, devices[0].allocate
     )
-    runtime = Runtime(module, options.outputs, devices, make_staging)
+    runtime = Runtime(plan.module, options.outputs, devices, make_staging)
     outputs = _probe(runtime, facts)
     _warm_up(runtime, facts, options.max_batch_rows)
-    properties = _properties(artifact, facts, device, lanes, threads)
+    parallelism = {"lanes": str(lanes), "threads_per_forward": str(threads)}
+    properties = _properties(artifact, facts, plan) | {"device": str(device)} | parallelism
     spec = _spec(facts, outputs, options.max_batch_rows, properties)
     return Loaded(runtime, facts, spec, lanes)
 
@@ -106,6 +107,10 @@ def _check_options(options: TorchDlrmOptions) -> None:
         raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
     if options.lanes < 0 or options.intra_op_threads < 0:
         raise LoadError("--lanes and --intra-op-threads: 0 or more")
+    if options.plan not in {AUTO, LEAN, ARTIFACT}:
+        raise LoadError(f"--plan {options.plan}: {AUTO}, {LEAN} or {ARTIFACT}")
+    if options.tables not in {COPY, MAP}:
+        raise LoadError(f"--tables {options.tables}: {COPY} or {MAP}")
 
 
 def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:
@@ -197,13 +202,11 @@ def _spec(
     )
 
 
-def _properties(
-    artifact: Artifact, facts: Facts, device: torch.device, lanes: int, threads: int
-) -> dict[str, str]:
+def _properties(artifact: Artifact, facts: Facts, plan: Plan) -> dict[str, str]:
+    reason = {"plan_reason": plan.reason} if plan.reason else {}
     return {
-        "device": str(device),
-        "lanes": str(lanes),
-        "threads_per_forward": str(threads),
+        "plan": plan.name,
+        **reason,
         "table_rows": " ".join(str(rows) for rows in facts.layout.table_rows),
         "sha256": artifact.sha256,
         "weights": artifact.manifest.weights if artifact.manifest else "unknown",

@@ -21,6 +21,11 @@ def libraries() -> dict[str, str]:
     return {"torch": str(torch.__version__), "fbgemm_gpu": str(fbgemm_gpu.__version__)}
 
 
+def libraries_line() -> str:
+    """Return the same in one line, to compare."""
+    return " ".join(f"{name} {version}" for name, version in libraries().items())
+
+
 def load_module(path: Path, device: torch.device) -> torch.jit.ScriptModule:
     """Load the TorchScript file at ``path`` onto ``device``. Raises LoadError."""
     with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """Make an artifact folder, whole or not at all. Needs torchrec."""
 
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from backends.dlrm.manifest import (
     file_sha256,
     write_manifest,
 )
+from backends.torch_dlrm.answers import ANSWERS_FILE, NoAnswerError, write_answers
+from backends.torch_dlrm.ask import answer
 from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.golden import (
@@ -33,8 +36,11 @@ from backends.torch_dlrm.export.golden import (
 from backends.torch_dlrm.export.model import build, package, scores, seed_weights, tensors
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.state import read_state, shape_of
+from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries, load_module
 from scheduler.types import Array
+
+_log = logging.getLogger(__name__)
 
 STEPS = 6
 _LEAST_SCORE_STD = 0.05
@@ -83,6 +89,8 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
+    if device.type == "cpu":
+        _record_answers(folder)
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
     example = json.dumps(example_request(shape, order.seed))
@@ -91,6 +99,14 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     manifest = _manifest(order, shape, float(exact.std()), file_sha256(folder / MODEL_FILE))
     write_manifest(folder, manifest)
     return manifest
+
+
+def _record_answers(folder: Path) -> None:
+    """Write what the artifact itself answers to the probes, so that no server need ask it."""
+    try:
+        write_answers(folder / ANSWERS_FILE, answer(folder / MODEL_FILE))
+    except (NotRecognisedError, NoAnswerError) as error:
+        _log.warning("no lean plan for %s: %s", folder, error)
 
 
 def _require_spread(exact: Array, *, trained: bool) -> None:

@@ -1,0 +1,81 @@
+"""``python -m backends.torch_dlrm.ask MODEL OUT``: write a TorchScript DLRM's answers to OUT."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from backends.dlrm.manifest import file_sha256
+from backends.torch_dlrm.answers import REFUSED, Answers, NoAnswerError, write_answers
+from backends.torch_dlrm.probes import Probe, digest, make_probes
+from backends.torch_dlrm.recognise import NotRecognisedError, recognise
+from backends.torch_dlrm.torchscript import derive, libraries_line, load_module
+from backends.torchscript_file.reader import read_torchscript
+from scheduler.errors import LoadError
+from scheduler.types import Array
+
+_NICENESS = 10
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer; return the exit status. The last line of stderr says what went wrong."""
+    model_file, out = map(Path, arguments)
+    # Whoever asks may be serving on the same CPUs.
+    os.nice(_NICENESS)
+    torch.set_num_threads(1)
+    try:
+        write_answers(out, answer(model_file))
+    except LoadError as error:
+        sys.stderr.write(f"{error}\n")
+        return REFUSED
+    except (NotRecognisedError, NoAnswerError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def answer(model_file: Path) -> Answers:
+    """Load the TorchScript file here and run the probes through its own forward.
+
+    Raises LoadError, NotRecognisedError or NoAnswerError.
+    """
+    probes = make_probes(recognise(read_torchscript(model_file).root))
+    module = load_module(model_file, torch.device("cpu"))
+    output, scores = _run(module, probes)
+    derived = derive(module)
+    return Answers(
+        sha256=file_sha256(model_file),
+        probes=digest(probes),
+        libraries=libraries_line(),
+        output=output,
+        device=derived.device,
+        scores=scores,
+        feature_names=derived.feature_names,
+    )
+
+
+def _run(module: torch.jit.ScriptModule, probes: Sequence[Probe]) -> tuple[str, tuple[Array, ...]]:
+    names: set[str] = set()
+
+    def forward(inputs: dict[str, Array]) -> Array:
+        outputs = module({name: torch.from_numpy(array) for name, array in inputs.items()})
+        names.update(outputs)
+        (scores,) = outputs.values()
+        array: Array = scores.numpy()
+        return array
+
+    try:
+        with torch.inference_mode():
+            scores = tuple(forward(probe.inputs) for probe in probes)
+    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+        raise NoAnswerError(" ".join(str(error).split())) from error
+    if len(names) != 1 or any(one.ndim != 1 or one.dtype != np.float32 for one in scores):
+        raise NoAnswerError("its output is not one float32 score a row")
+    return names.pop(), scores
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

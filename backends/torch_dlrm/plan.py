@@ -1,0 +1,95 @@
+"""Choose how a model is computed: by the lean plan where it is proven right, else as it came."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from backends.dlrm.artifact import Artifact
+from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
+from backends.torch_dlrm.artifact import Derived
+from backends.torch_dlrm.device import Module
+from backends.torch_dlrm.lean import Lean
+from backends.torch_dlrm.options import TorchDlrmOptions
+from backends.torch_dlrm.probes import Probe, doubt, make_probes
+from backends.torch_dlrm.recognise import NotRecognisedError, recognise
+from backends.torch_dlrm.torchscript import derive, libraries_line, load_module
+from backends.torch_dlrm.weights import Dlrm
+from backends.torchscript_file.errors import TorchScriptFileError
+from backends.torchscript_file.reader import read_torchscript
+from scheduler.errors import LoadError
+from scheduler.types import Array
+
+_log = logging.getLogger(__name__)
+
+AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
+COPY, MAP = "copy", "map"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN."""
+
+    name: str
+    reason: str
+    module: Module
+    derived: Derived
+
+
+def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
+    """Load ``artifact`` by the plan that ``options`` want and the facts allow. Raises LoadError."""
+    try:
+        return _lean(options, artifact, device)
+    except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:
+        reason = str(error)
+    if options.plan == LEAN:
+        raise LoadError(f"--plan {LEAN}: {reason}")
+    if options.plan == AUTO:
+        _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
+    module = load_module(artifact.model_file, device)
+    return Plan(ARTIFACT, reason, module, derive(module))
+
+
+def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
+    """Return the lean plan. Raises why not, or LoadError for weights that nobody should serve."""
+    if device.type != "cpu":
+        raise NotRecognisedError("the lean plan runs on a CPU")
+    # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
+    file = read_torchscript(artifact.model_file, verify=artifact.manifest is None)
+    dlrm = recognise(file.root)
+    if options.plan == ARTIFACT:
+        raise NotRecognisedError("not wanted")
+    probes = make_probes(dlrm)
+    answers = _answers(artifact, probes)
+    lean = Lean(dlrm, answers.output, copy=options.tables == COPY)
+    _prove(lean, dlrm, probes, answers)
+    derived = Derived(
+        answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
+    )
+    return Plan(LEAN, "", lean, derived)
+
+
+def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:
+    """Return the artifact's own answers: those recorded beside it, or fresh ones."""
+    recorded = read_answers(artifact.model_file.with_name(ANSWERS_FILE))
+    if recorded is not None and recorded.fits(artifact.sha256, probes, libraries_line()):
+        return recorded
+    answers = ask(Path(artifact.model_file))
+    if not answers.fits(artifact.sha256, probes, libraries_line()):
+        raise NoAnswerError("the file changed while it was being checked")
+    return answers
+
+
+def _prove(lean: Lean, dlrm: Dlrm, probes: list[Probe], answers: Answers) -> None:
+    """Raise NotRecognisedError unless ``lean`` answers the probes as the artifact does."""
+
+    def forward(inputs: dict[str, Array]) -> Array:
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        with torch.inference_mode():
+            scores: Array = lean(tensors)[answers.output].numpy()
+        return scores
+
+    why = doubt(dlrm, forward, probes, answers.scores)
+    if why:
+        raise NotRecognisedError(f"not proven to score as the artifact does: {why}")
