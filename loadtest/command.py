@@ -51,7 +51,7 @@ def _shape(artifact: Path) -> workload.ModelShape:
 
 
 def _run(arguments: argparse.Namespace, argv: Sequence[str], shape: workload.ModelShape) -> int:
-    print(json.dumps({"machine": _machine(), "command": ["narsil", "bench", *argv]}))
+    print(json.dumps({"machine": machine(), "command": ["narsil", "bench", *argv]}))
     failed = False
     direct = bare.load(arguments.artifact, "torch_dlrm") if BARE in arguments.wire else None
     for wire, rows, concurrency in _combinations(arguments):
@@ -146,7 +146,8 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _machine() -> dict[str, object]:
+def machine() -> dict[str, object]:
+    """Return what a measurement ran on: machine, Python and library versions."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu_model(),

@@ -1,0 +1,226 @@
+"""``python -m loadtest.compute``: one forward of every plan and backend beside the artifact's own.
+
+Forward only: batches are gathered beforehand, no server, no scheduler, one thread a forward. All
+candidates take turns within each round, so that a slow spell of the machine hits them alike.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadtest import floor, workload
+from loadtest.command import machine
+from loadtest.lab.stats import median, median_ratio
+from loadtest.lab.tables import print_table
+from scheduler.backend import Backend
+from scheduler.errors import LoadError
+from scheduler.types import Array, Batch, InferRequest
+
+BASE = "torch_dlrm:artifact"
+PLANS = ("artifact", "lean")
+LEAST_SPREAD = 0.05
+LANES_ROWS = 100
+_DISTINCT = 20
+_CELL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A loaded model and the name of what computes it."""
+
+    name: str
+    backend: Backend
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print Markdown tables; return 1 if a candidate's scores are not the artifact's."""
+    arguments = _arguments(argv)
+    try:
+        candidates = load(arguments.artifact, arguments.only)
+    except LoadError as error:
+        print(f"loadtest.compute: {error}", file=sys.stderr)
+        return 1
+    shape = workload.read_shape(arguments.artifact)
+    print(json.dumps({**machine(), "command": ["python -m loadtest.compute", *argv]}))
+    peak, work = floor.measure_peak(), floor.read_work(arguments.artifact)
+    print(json.dumps(dataclasses.asdict(peak) | dataclasses.asdict(work)))
+    errors, spread = golden_errors(candidates, arguments.artifact)
+    print(f"\nStandard deviation of the golden scores: {spread:.3g}\n")
+    for rows in arguments.rows:
+        times = forward_times(candidates, shape, rows, arguments.rounds)
+        print_table(_lines(times, rows, work.floor_s(peak, rows), errors))
+        print()
+    scaling = lanes_scaling(candidates, shape, arguments.rounds)
+    print_table([{"plan": name, "two lanes / one": ratio} for name, ratio in scaling.items()])
+    good = all(error <= arguments.tolerance for error in errors.values())
+    return 0 if good and spread >= LEAST_SPREAD else 1
+
+
+def load(artifact: Path, only: Sequence[str]) -> list[Candidate]:
+    """Load every registered backend that reads artifacts, by every plan it has, BASE first.
+
+    Two lanes of one thread each, where a backend lets that be chosen. Raises LoadError.
+    """
+    wanted = [BASE, *(name for name in only or names() if name != BASE)]
+    return [Candidate(name, _load(artifact, name)) for name in wanted]
+
+
+def names() -> list[str]:
+    """Return ``backend`` or ``backend:plan`` for everything that can be measured."""
+    found = []
+    for entry in entry_points(group="narsil.backends"):
+        known = _fields(entry.load())
+        if "path" in known:
+            found += [f"{entry.name}:{plan}" for plan in PLANS] if "plan" in known else [entry.name]
+    return found
+
+
+def _load(artifact: Path, name: str) -> Backend:
+    backend, _, plan = name.partition(":")
+    plugin = entry_points(group="narsil.backends")[backend].load()
+    options = {
+        "path": str(artifact), "plan": plan, "lanes": 2, "intra_op_threads": 1, "threads": 1,
+    }  # fmt: skip
+    known = _fields(plugin)
+    chosen = {key: value for key, value in options.items() if key in known and value != ""}
+    loaded: Backend = plugin(plugin.Options(**chosen))
+    loaded.load()
+    return loaded
+
+
+def _fields(plugin: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(plugin.Options)}
+
+
+def golden_errors(
+    candidates: Sequence[Candidate], artifact: Path
+) -> tuple[dict[str, float], float]:
+    """Return each candidate's largest difference to BASE on the golden batch, and its spread."""
+    with np.load(artifact / "golden.npz") as golden:
+        inputs = {key: golden[key] for key in golden.files if not key.startswith(("fp32", "int8"))}
+    batch = Batch((InferRequest("", len(inputs[workload.DENSE]), inputs),))
+    scores = {one.name: _flat(one.backend.prepare(batch)()) for one in candidates}
+    base = scores[BASE]
+    return {name: float(np.abs(got - base).max()) for name, got in scores.items()}, float(
+        base.std()
+    )
+
+
+def _flat(outputs: Mapping[str, Array]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    return np.concatenate([outputs[name].astype(np.float64).ravel() for name in sorted(outputs)])
+
+
+def forward_times(
+    candidates: Sequence[Candidate], shape: workload.ModelShape, rows: int, rounds: int
+) -> dict[str, list[float]]:
+    """Return the median seconds of one forward of ``rows`` rows by candidate, one a round."""
+    batches = draw_batches(shape, rows)
+    times: dict[str, list[float]] = {one.name: [] for one in candidates}
+    for one in candidates:
+        for batch in batches[:3]:
+            one.backend.prepare(batch)()
+    for _ in range(rounds):
+        for one in candidates:
+            times[one.name].append(_median_forward(one.backend, batches))
+    return times
+
+
+def draw_batches(shape: workload.ModelShape, rows: int) -> list[Batch]:
+    """Return distinct batches, one id a bag, so that the tables do not stay in the caches."""
+    rng = np.random.default_rng(0)
+    return [
+        Batch((InferRequest("", rows, workload.draw(shape, rows, rng)),)) for _ in range(_DISTINCT)
+    ]
+
+
+def _median_forward(backend: Backend, batches: Sequence[Batch]) -> float:
+    times: list[float] = []
+    while sum(times) < _CELL_S or len(times) < 5:
+        compute = backend.prepare(batches[len(times) % len(batches)])
+        started_s = time.perf_counter()
+        compute()
+        times.append(time.perf_counter() - started_s)
+    return median(times)
+
+
+def lanes_scaling(
+    candidates: Sequence[Candidate], shape: workload.ModelShape, rounds: int
+) -> dict[str, float]:
+    """Return what two threads compute in the time in which one computes 1, LANES_ROWS a batch."""
+    batches = draw_batches(shape, LANES_ROWS)
+    one: dict[str, list[float]] = {each.name: [] for each in candidates}
+    two: dict[str, list[float]] = {each.name: [] for each in candidates}
+    for _ in range(rounds):
+        for each in candidates:
+            one[each.name].append(_rate(each.backend, batches, threads=1))
+            two[each.name].append(_rate(each.backend, batches, threads=2))
+    return {name: median_ratio(two[name], one[name]) for name in one}
+
+
+def _rate(backend: Backend, batches: Sequence[Batch], threads: int) -> float:
+    """Return the batches a second that ``threads`` threads compute side by side."""
+    start = threading.Barrier(threads)
+    counts: list[float] = []
+
+    def work() -> None:
+        start.wait()
+        begin_s, count = time.perf_counter(), 0
+        while time.perf_counter() < begin_s + 4 * _CELL_S:
+            backend.prepare(batches[count % len(batches)])()
+            count += 1
+        counts.append(count / (time.perf_counter() - begin_s))
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    _each(workers, threading.Thread.start)
+    _each(workers, threading.Thread.join)
+    return sum(counts)
+
+
+def _each(workers: Sequence[threading.Thread], act: Callable[[threading.Thread], None]) -> None:
+    for worker in workers:
+        act(worker)
+
+
+def _lines(
+    times: Mapping[str, Sequence[float]], rows: int, floor_s: float, errors: Mapping[str, float]
+) -> list[dict[str, float | str]]:
+    return [
+        {
+            "plan": name,
+            "rows": rows,
+            "us": median(values) * 1e6,
+            "of the artifact": median_ratio(values, times[BASE]),
+            "share of the floor": floor_s / median(values),
+            "largest error": f"{errors[name]:.1e}",
+        }
+        for name, values in times.items()
+    ]
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.compute", description=__doc__)
+    add, shown = parser.add_argument, "(default: %(default)s)"
+    add("artifact", type=Path, nargs="?", default=Path("artifacts/reference"), help="folder")
+    add("--rows", type=_numbers, default="1,10,100,400,1600", help=f"rows a forward {shown}")
+    add("--rounds", type=int, default=9, help=f"turns of each candidate {shown}")
+    add("--only", type=lambda text: text.split(","), default=[], help="backend[:plan],...")
+    add("--tolerance", type=float, default=1e-6, help=f"largest error allowed {shown}")
+    return parser.parse_args(argv)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
