@@ -86,14 +86,17 @@ def check_bounds(tables: Tables) -> None:
     """Refuse tables that would be read past their end. Raises LoadError."""
     if not tables.starts.shape == tables.rows.shape == tables.types.shape:
         raise LoadError("the model file's tables are damaged: their descriptions differ in number")
+    # Features may share a table, but no table reaches into the next one.
+    limits = [*tables.starts.tolist(), tables.block.size]
     for feature, (start, rows) in enumerate(
         zip(tables.starts.tolist(), tables.rows.tolist(), strict=True)
     ):
         end = start + rows * tables.row_bytes(feature)
-        if not (start >= 0 and rows >= 1 and end <= tables.block.size):
+        limit = min((limit for limit in limits if limit > start), default=0)
+        if not (start >= 0 and rows >= 1 and end <= limit <= tables.block.size):
             raise LoadError(
                 f"the model file's tables are damaged: feature {feature} has {rows} rows up to "
-                f"byte {end} of {tables.block.size}"
+                f"byte {end}, past {limit}"
             )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,14 @@ def test_models_served_later_appear_and_replaced_ones_go() -> None:
     observer.serving((spec("a", "2"), spec("b", "1")))
     infos = [labels for name, labels in samples(observer) if name == "narsil_model_info"]
     assert infos == [(("model", "a"), ("version", "2")), (("model", "b"), ("version", "1"))]
+
+
+def test_how_a_model_computes_is_shown_if_its_backend_has_a_choice() -> None:
+    observer = PrometheusObserver()
+    planned = replace(spec("a", "1"), properties={"plan": "lean"})
+    observer.serving((planned, spec("b", "1")))
+    plans = [labels for name, labels in samples(observer) if name == "narsil_model_plan"]
+    assert plans == [(("model", "a"), ("plan", "lean"), ("version", "1"))]
 
 
 def test_what_a_model_that_is_gone_still_answers_is_counted_as_its_own() -> None:
