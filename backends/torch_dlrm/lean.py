@@ -5,8 +5,9 @@ batched matrix product of all vectors with each other, one selection of the want
 layers over them. No KeyedJaggedTensor, no dict, no copy between devices.
 """
 
+import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Registers the fbgemm:: operators.
@@ -21,6 +22,7 @@ from backends.torch_dlrm.weights import Dlrm, Layer, Tables
 # the reference sizes) stay in the caches, and malloc hands out the same memory again and again.
 BLOCK_ROWS = 128
 _HOST = 3
+_MOST_INT32 = 2**31
 
 Tensor = torch.Tensor
 _fbgemm: Any = torch.ops.fbgemm
@@ -33,8 +35,8 @@ class Lean:
     def __init__(self, dlrm: Dlrm, output: str, *, copy: bool) -> None:
         """Take the weights of ``dlrm``: dense layers as copies, tables as copies or views."""
         self._output = output
-        wide = bool(dlrm.tables.rows.max() > 2**31)
-        self._graph = _freeze(dlrm, wide, copy=copy)
+        self._block = _tensor(dlrm.tables.block, copy=copy)
+        self._graph = _freeze(dlrm, self._block)
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scores (rows,) of dense values (rows, n), lengths (features x rows), ids.
@@ -42,52 +44,69 @@ class Lean:
         The ids have the dtype of the gather: int64 only where a table has more than 2**31 rows.
         """
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
-        return {self._output: self._graph(inputs[DENSE], lengths, ids)}
+        return {self._output: self._graph(inputs[DENSE], lengths, ids, self._block)}
 
 
 class _Lookup(torch.nn.Module):
-    def __init__(self, tables: Tables, *, copy: bool) -> None:
+    def __init__(self, tables: Tables) -> None:
         super().__init__()
-        self._block = _tensor(tables.block, copy=copy)
-        self._unused = torch.empty(0, dtype=torch.uint8)
-        self._places = torch.full((tables.features,), _HOST, dtype=torch.int32)
-        self._starts, self._types = _tensor(tables.starts), _tensor(tables.types)
-        self._ends = torch.arange(tables.features + 1, dtype=torch.int32) * tables.dim
+        ends = torch.arange(tables.features + 1, dtype=torch.int32) * tables.dim
+        self.register_buffer("unused", torch.empty(0, dtype=torch.uint8))
+        self.register_buffer("places", torch.full((tables.features,), _HOST, dtype=torch.int32))
+        self.register_buffer("starts", _tensor(tables.starts, copy=True))
+        self.register_buffer("types", _tensor(tables.types, copy=True))
+        self.register_buffer("ends", ends)
         self._width = tables.features * tables.dim
         self._largest = tables.largest
         self._pooling, self._row_alignment = tables.pooling, tables.row_alignment
 
-    def forward(self, lengths: Tensor, ids: Tensor) -> Tensor:
+    def forward(self, lengths: Tensor, ids: Tensor, block: Tensor) -> Tensor:
         """Return the pooled rows (rows, features x dim)."""
         # The operator wants offsets and ids of one dtype; for int32 ids this is nothing.
         offsets = _fbgemm.asynchronous_complete_cumsum(lengths).to(ids.dtype)
         pooled: Tensor = _fbgemm.int_nbit_split_embedding_codegen_lookup_function(
-            self._block, self._unused, self._places, self._starts, self._types, self._ends,
+            block, self.unused, self.places, self.starts, self.types, self.ends,
             self._width, *self._largest, ids, offsets, self._pooling, None, 0, None, None,
             self._row_alignment, 0, -1, -1,
         )  # fmt: skip
         return pooled
 
 
+class _Layers(torch.nn.Module):
+    def __init__(self, layers: Sequence[Layer], *, last_is_linear: bool) -> None:
+        super().__init__()
+        self._relus = len(layers) - last_is_linear
+        for number, layer in enumerate(layers):
+            # Laid out by input, a third faster at 10 rows: the product reads the weight as it lies.
+            self.register_buffer(f"weight_{number}", _tensor(layer.weight.T, copy=True))
+            self.register_buffer(f"bias_{number}", _tensor(layer.bias, copy=True))
+        self._count = len(layers)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return what the layers make of ``values`` (rows, n)."""
+        for number in range(self._count):
+            weight, bias = getattr(self, f"weight_{number}"), getattr(self, f"bias_{number}")
+            values = torch.addmm(bias, values, weight)
+            values = values.relu_() if number < self._relus else values
+        return values
+
+
 class _Scores(torch.nn.Module):
     def __init__(self, dlrm: Dlrm) -> None:
         super().__init__()
-        self._dense = [_parameters(layer) for layer in dlrm.dense]
-        self._over = [_parameters(layer) for layer in dlrm.over]
+        self.dense = _Layers(dlrm.dense, last_is_linear=False)
+        self.over = _Layers(dlrm.over, last_is_linear=True)
         self._dim, self._vectors = dlrm.tables.dim, dlrm.tables.features + 1
-        self._pairs = _tensor(dlrm.pairs[0] * self._vectors + dlrm.pairs[1])
+        pairs = dlrm.pairs[0] * self._vectors + dlrm.pairs[1]
+        self.register_buffer("pairs", _tensor(pairs, copy=True))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Return the scores (rows,)."""
-        for weight, bias in self._dense:
-            dense = torch.addmm(bias, dense, weight).relu_()
+        dense = self.dense(dense)
         vectors = torch.cat((dense, pooled), 1).view(-1, self._vectors, self._dim)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).view(-1, self._vectors**2)
-        over = torch.cat((dense, products.index_select(1, self._pairs)), 1)
-        for weight, bias in self._over[:-1]:
-            over = torch.addmm(bias, over, weight).relu_()
-        weight, bias = self._over[-1]
-        return torch.addmm(bias, over, weight).sigmoid_().view(-1)
+        over: Tensor = self.over(torch.cat((dense, products.index_select(1, self.pairs)), 1))
+        return over.sigmoid_().view(-1)
 
 
 class _Forward(torch.nn.Module):
@@ -96,9 +115,9 @@ class _Forward(torch.nn.Module):
         self.lookup, self.scores = lookup, scores
         self.block_rows = BLOCK_ROWS
 
-    def forward(self, dense: Tensor, lengths: Tensor, ids: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, lengths: Tensor, ids: Tensor, block: Tensor) -> Tensor:
         """Return the scores (rows,), computed block by block."""
-        pooled = self.lookup(lengths, ids)
+        pooled = self.lookup(lengths, ids, block)
         rows = dense.size(0)
         if rows <= self.block_rows:
             scores: Tensor = self.scores(dense, pooled)
@@ -111,29 +130,30 @@ class _Forward(torch.nn.Module):
 
 
 @torch.inference_mode()
-def _freeze(dlrm: Dlrm, wide: bool, *, copy: bool) -> Any:
+def _freeze(dlrm: Dlrm, block: Tensor) -> Any:
+    """Return the forward as a graph of (dense, lengths, ids, block), weights as constants.
+
+    What PyTorch traces and scripts stays in the process for ever, constants included. So the tables
+    are an argument, and the graph is frozen in the compilation unit of a module of its own, which
+    loading it makes and which goes with it.
+    """
     rows, features = 2, dlrm.tables.features
+    wide = bool(dlrm.tables.rows.max() > _MOST_INT32)
     dense = torch.zeros(rows, dlrm.dense_features)
     lengths = torch.ones(rows * features, dtype=torch.int32)
     ids = torch.zeros(rows * features, dtype=torch.int64 if wide else torch.int32)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), io.BytesIO() as file:
         # TorchScript is deprecated as a whole; its graph runs without Python's lock.
         warnings.simplefilter("ignore", DeprecationWarning)
-        lookup, scores = _Lookup(dlrm.tables, copy=copy), _Scores(dlrm)
-        pooled = lookup(lengths, ids)
+        lookup, scores = _Lookup(dlrm.tables), _Scores(dlrm)
+        pooled = lookup(lengths, ids, block)
         traced = _Forward(
-            _jit.trace(lookup, (lengths, ids), check_trace=False),
+            _jit.trace(lookup, (lengths, ids, block), check_trace=False),
             _jit.trace(scores, (dense, pooled), check_trace=False),
         )
-        return _jit.freeze(_jit.script(traced.eval()))
-
-
-def _parameters(layer: Layer) -> tuple[Tensor, Tensor]:
-    """Return weight and bias with the weight's rows laid out by input: a third faster at 10 rows.
-
-    The product then reads it as it lies; with rows by output every call would transpose it.
-    """
-    return _tensor(layer.weight.T, copy=True), _tensor(layer.bias, copy=True)
+        _jit.save(_jit.script(traced.eval()), file)
+        file.seek(0)
+        return _jit.freeze(_jit.load(file).eval())
 
 
 def _tensor(array: Any, *, copy: bool = False) -> Tensor:

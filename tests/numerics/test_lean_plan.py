@@ -250,3 +250,18 @@ def test_a_pickle_that_would_run_code_runs_none(small_artifact: Path, tmp_path: 
     assert not mark.exists()
     pickle.loads(pickle.dumps(Touch(mark), protocol=2))
     assert mark.exists()
+
+
+def test_a_plan_that_is_dropped_gives_its_memory_back(dlrm: Dlrm) -> None:
+    tables = replace(dlrm.tables, block=np.ones(64 << 20, np.uint8))
+    heavy = replace(dlrm, tables=tables)
+
+    def anonymous_bytes() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    Lean(heavy, OUTPUT, copy=True)
+    before = anonymous_bytes()
+    for _ in range(3):
+        Lean(heavy, OUTPUT, copy=True)
+    assert anonymous_bytes() < before + (64 << 20)
