@@ -98,6 +98,7 @@ class _Scores(torch.nn.Module):
         self.over = _Layers(dlrm.over, last_is_linear=True)
         self._dim, self._vectors = dlrm.tables.dim, dlrm.tables.features + 1
         pairs = dlrm.pairs[0] * self._vectors + dlrm.pairs[1]
+        self.pairs: Tensor
         self.register_buffer("pairs", _tensor(pairs, copy=True))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
