@@ -11,35 +11,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loadtest import floor, workload
+from loadtest.candidates import BASE, Candidate, Hashing, Prepares, load
 from loadtest.command import machine
 from loadtest.lab.stats import median, median_ratio
 from loadtest.lab.tables import print_table
-from scheduler.backend import Backend
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest
 
-BASE = "torch_dlrm:artifact"
-PLANS = ("artifact", "lean")
+# What the machine itself gives two threads: below 2, it is busy with something else.
+CONTROL = "control: SHA-256"
 LEAST_SPREAD = 0.05
 LANES_ROWS = 100
 _DISTINCT = 20
 _CELL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A loaded model and the name of what computes it."""
-
-    name: str
-    backend: Backend
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,46 +50,10 @@ def main(argv: Sequence[str]) -> int:
         times = forward_times(candidates, shape, rows, arguments.rounds)
         print_table(_lines(times, rows, work.floor_s(peak, rows), errors))
         print()
-    scaling = lanes_scaling(candidates, shape, arguments.rounds)
+    scaling = lanes_scaling([*candidates, Candidate(CONTROL, Hashing())], shape, arguments.rounds)
     print_table([{"plan": name, "two lanes / one": ratio} for name, ratio in scaling.items()])
     good = all(error <= arguments.tolerance for error in errors.values())
     return 0 if good and spread >= LEAST_SPREAD else 1
-
-
-def load(artifact: Path, only: Sequence[str]) -> list[Candidate]:
-    """Load every registered backend that reads artifacts, by every plan it has, BASE first.
-
-    Two lanes of one thread each, where a backend lets that be chosen. Raises LoadError.
-    """
-    wanted = [BASE, *(name for name in only or names() if name != BASE)]
-    return [Candidate(name, _load(artifact, name)) for name in wanted]
-
-
-def names() -> list[str]:
-    """Return ``backend`` or ``backend:plan`` for everything that can be measured."""
-    found = []
-    for entry in entry_points(group="narsil.backends"):
-        known = _fields(entry.load())
-        if "path" in known:
-            found += [f"{entry.name}:{plan}" for plan in PLANS] if "plan" in known else [entry.name]
-    return found
-
-
-def _load(artifact: Path, name: str) -> Backend:
-    backend, _, plan = name.partition(":")
-    plugin = entry_points(group="narsil.backends")[backend].load()
-    options = {
-        "path": str(artifact), "plan": plan, "lanes": 2, "intra_op_threads": 1, "threads": 1,
-    }  # fmt: skip
-    known = _fields(plugin)
-    chosen = {key: value for key, value in options.items() if key in known and value != ""}
-    loaded: Backend = plugin(plugin.Options(**chosen))
-    loaded.load()
-    return loaded
-
-
-def _fields(plugin: Any) -> set[str]:
-    return {field.name for field in dataclasses.fields(plugin.Options)}
 
 
 def golden_errors(
@@ -143,7 +97,7 @@ def draw_batches(shape: workload.ModelShape, rows: int) -> list[Batch]:
     ]
 
 
-def _median_forward(backend: Backend, batches: Sequence[Batch]) -> float:
+def _median_forward(backend: Prepares, batches: Sequence[Batch]) -> float:
     times: list[float] = []
     while sum(times) < _CELL_S or len(times) < 5:
         compute = backend.prepare(batches[len(times) % len(batches)])
@@ -167,7 +121,7 @@ def lanes_scaling(
     return {name: median_ratio(two[name], one[name]) for name in one}
 
 
-def _rate(backend: Backend, batches: Sequence[Batch], threads: int) -> float:
+def _rate(backend: Prepares, batches: Sequence[Batch], threads: int) -> float:
     """Return the batches a second that ``threads`` threads compute side by side."""
     start = threading.Barrier(threads)
     counts: list[float] = []

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-_SIDE, _ROUNDS = 1536, 9
+_SIDE, _ROUNDS = 1024, 7
 _ROW_BYTES, _TABLE_ROWS, _GATHERED_ROWS = 64, 2_500_000, 200_000
 
 

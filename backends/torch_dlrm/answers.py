@@ -72,11 +72,11 @@ def write_answers(path: Path, answers: Answers) -> None:
 def read_answers(path: Path) -> Answers | None:
     """Return the answers recorded at ``path``, or None if there are none that can be read."""
     try:
-        with np.load(path) as file:
+        with path.open("rb") as raw, np.load(raw) as file:
             texts = dict(zip(_TEXTS, file["texts"].tolist(), strict=True))
             scores = np.split(file["scores"], np.cumsum(file["rows"])[:-1])
             names = tuple(file["feature_names"].tolist())
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile):
         return None
     return Answers(**texts, scores=tuple(scores), feature_names=names)
 

@@ -252,6 +252,23 @@ def test_a_pickle_that_would_run_code_runs_none(small_artifact: Path, tmp_path: 
     assert mark.exists()
 
 
+def test_answers_stand_for_one_file_the_same_probes_and_the_same_libraries(
+    dlrm: Dlrm, answers: Answers
+) -> None:
+    probes, sha256, libraries = make_probes(dlrm), answers.sha256, answers.libraries
+    assert answers.fits(sha256, probes, libraries)
+    assert not answers.fits("0" * 64, probes, libraries)
+    assert not answers.fits(sha256, probes, "torch 1.0")
+    assert not answers.fits(sha256, probes[:-1], libraries)
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4 cut off"])
+def test_answers_that_cannot_be_read_are_none(tmp_path: Path, content: bytes) -> None:
+    assert read_answers(tmp_path / "absent.npz") is None
+    (tmp_path / ANSWERS_FILE).write_bytes(content)
+    assert read_answers(tmp_path / ANSWERS_FILE) is None
+
+
 def test_a_plan_that_is_dropped_gives_its_memory_back(dlrm: Dlrm) -> None:
     tables = replace(dlrm.tables, block=np.ones(64 << 20, np.uint8))
     heavy = replace(dlrm, tables=tables)

@@ -1,0 +1,77 @@
+"""What can be measured: every plan of every registered backend that reads artifacts."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from scheduler.backend import Backend
+from scheduler.types import Batch
+
+BASE = "torch_dlrm:artifact"
+PLANS = ("artifact", "lean")
+
+
+class Prepares(Protocol):
+    """What can be timed: a backend, or a stand-in."""
+
+    def prepare(self, batch: Batch) -> Callable[[], Any]:
+        """Return what computes ``batch``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A loaded model and the name of what computes it."""
+
+    name: str
+    backend: Prepares
+
+
+class Hashing:
+    """Computes nothing of a model, without Python's lock, for about as long as a forward takes."""
+
+    def __init__(self) -> None:
+        self._data = bytes(1 << 20)
+
+    def prepare(self, batch: Batch) -> Callable[[], object]:
+        """Return the work; ``batch`` is not looked at."""
+        return lambda: hashlib.sha256(self._data).digest()
+
+
+def load(artifact: Path, only: Sequence[str]) -> list[Candidate]:
+    """Load every registered backend that reads artifacts, by every plan it has, BASE first.
+
+    Two lanes of one thread each, where a backend lets that be chosen. Raises LoadError.
+    """
+    wanted = [BASE, *(name for name in only or names() if name != BASE)]
+    return [Candidate(name, _load(artifact, name)) for name in wanted]
+
+
+def names() -> list[str]:
+    """Return ``backend`` or ``backend:plan`` for everything that can be measured."""
+    found = []
+    for entry in entry_points(group="narsil.backends"):
+        known = _fields(entry.load())
+        if "path" in known:
+            found += [f"{entry.name}:{plan}" for plan in PLANS] if "plan" in known else [entry.name]
+    return found
+
+
+def _load(artifact: Path, name: str) -> Backend:
+    backend, _, plan = name.partition(":")
+    plugin = entry_points(group="narsil.backends")[backend].load()
+    options = {
+        "path": str(artifact), "plan": plan, "lanes": 2, "intra_op_threads": 1, "threads": 1,
+    }  # fmt: skip
+    known = _fields(plugin)
+    chosen = {key: value for key, value in options.items() if key in known and value != ""}
+    loaded: Backend = plugin(plugin.Options(**chosen))
+    loaded.load()
+    return loaded
+
+
+def _fields(plugin: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(plugin.Options)}
