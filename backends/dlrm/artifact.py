@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.dlrm.manifest import MODEL_FILE, Manifest, file_sha256, read_manifest, verify
+from backends.dlrm.manifest import Manifest, file_sha256, model_file, read_manifest, verify
 from scheduler.errors import LoadError
 
 
@@ -24,7 +24,7 @@ def find_artifact(path: str) -> Artifact:
     if place.is_dir():
         manifest = read_manifest(place)
         verify(place, manifest)
-        return Artifact(place / MODEL_FILE, manifest.sha256, manifest)
+        return Artifact(model_file(place), manifest.sha256, manifest)
     if not place.is_file():
         raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
     return Artifact(place, file_sha256(place), None)

@@ -11,6 +11,8 @@ from typing import Any
 from scheduler.errors import LoadError
 
 MODEL_FILE, MANIFEST_FILE, GOLDEN_FILE = "model.pt", "manifest.json", "golden.npz"
+# What takes the place of MODEL_FILE in a folder whose model is a torch.export program.
+PROGRAM_FILE = "model.pt2"
 EXAMPLE_FILE = "example.json"
 FORMAT = 1
 
@@ -106,9 +108,15 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def model_file(folder: Path) -> Path:
+    """Return the model file of an artifact folder, whether it exists or not."""
+    program = folder / PROGRAM_FILE
+    return program if program.exists() else folder / MODEL_FILE
+
+
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Refuse a model.pt other than the one the manifest describes. Raises LoadError."""
-    path = folder / MODEL_FILE
+    """Refuse a model file other than the one the manifest describes. Raises LoadError."""
+    path = model_file(folder)
     try:
         found = file_sha256(path)
     except OSError as error:

@@ -10,10 +10,11 @@ import torch
 
 from backends.dlrm.manifest import file_sha256
 from backends.torch_dlrm.answers import REFUSED, Answers, NoAnswerError, write_answers
+from backends.torch_dlrm.device import Module
+from backends.torch_dlrm.formats import load_model, read_weights
 from backends.torch_dlrm.probes import Probe, digest, make_probes
-from backends.torch_dlrm.recognise import NotRecognisedError, recognise
-from backends.torch_dlrm.torchscript import derive, libraries_line, load_module
-from backends.torchscript_file.reader import read_torchscript
+from backends.torch_dlrm.recognise import NotRecognisedError
+from backends.torch_dlrm.torchscript import libraries_line
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
@@ -42,10 +43,9 @@ def answer(model_file: Path) -> Answers:
 
     Raises LoadError, NotRecognisedError or NoAnswerError.
     """
-    probes = make_probes(recognise(read_torchscript(model_file).root))
-    module = load_module(model_file, torch.device("cpu"))
+    probes = make_probes(read_weights(model_file, verify=False))
+    module, derived = load_model(model_file, torch.device("cpu"))
     output, scores = _run(module, probes)
-    derived = derive(module)
     return Answers(
         sha256=file_sha256(model_file),
         probes=digest(probes),
@@ -57,7 +57,7 @@ def answer(model_file: Path) -> Answers:
     )
 
 
-def _run(module: torch.jit.ScriptModule, probes: Sequence[Probe]) -> tuple[str, tuple[Array, ...]]:
+def _run(module: Module, probes: Sequence[Probe]) -> tuple[str, tuple[Array, ...]]:
     names: set[str] = set()
 
     def forward(inputs: dict[str, Array]) -> Array:

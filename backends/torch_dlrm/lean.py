@@ -47,7 +47,9 @@ class Lean:
         return {self._output: self._graph(inputs[DENSE], lengths, ids, self._block)}
 
 
-class _Lookup(torch.nn.Module):
+class Lookup(torch.nn.Module):
+    """The pooled rows of all tables, whose bytes are an argument."""
+
     def __init__(self, tables: Tables) -> None:
         super().__init__()
         ends = torch.arange(tables.features + 1, dtype=torch.int32) * tables.dim
@@ -91,7 +93,9 @@ class _Layers(torch.nn.Module):
         return values
 
 
-class _Scores(torch.nn.Module):
+class Scores(torch.nn.Module):
+    """Everything after the lookup."""
+
     def __init__(self, dlrm: Dlrm) -> None:
         super().__init__()
         self.dense = _Layers(dlrm.dense, last_is_linear=False)
@@ -146,7 +150,7 @@ def _freeze(dlrm: Dlrm, block: Tensor) -> Any:
     with warnings.catch_warnings(), io.BytesIO() as file:
         # TorchScript is deprecated as a whole; its graph runs without Python's lock.
         warnings.simplefilter("ignore", DeprecationWarning)
-        lookup, scores = _Lookup(dlrm.tables), _Scores(dlrm)
+        lookup, scores = Lookup(dlrm.tables), Scores(dlrm)
         pooled = lookup(lengths, ids, block)
         traced = _Forward(
             _jit.trace(lookup, (lengths, ids, block), check_trace=False),

@@ -10,14 +10,14 @@ from backends.dlrm.artifact import Artifact
 from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
 from backends.torch_dlrm.artifact import Derived
 from backends.torch_dlrm.device import Module
+from backends.torch_dlrm.formats import load_model, read_weights
 from backends.torch_dlrm.lean import Lean
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.probes import Probe, doubt, make_probes
-from backends.torch_dlrm.recognise import NotRecognisedError, recognise
-from backends.torch_dlrm.torchscript import derive, libraries_line, load_module
+from backends.torch_dlrm.recognise import NotRecognisedError
+from backends.torch_dlrm.torchscript import libraries_line
 from backends.torch_dlrm.weights import Dlrm
 from backends.torchscript_file.errors import TorchScriptFileError
-from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
@@ -47,8 +47,7 @@ def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) 
         raise LoadError(f"--plan {LEAN}: {reason}")
     if options.plan == AUTO:
         _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
-    module = load_module(artifact.model_file, device)
-    return Plan(ARTIFACT, reason, module, derive(module))
+    return Plan(ARTIFACT, reason, *load_model(artifact.model_file, device))
 
 
 def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
@@ -56,8 +55,7 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -
     if device.type != "cpu":
         raise NotRecognisedError("the lean plan runs on a CPU")
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
-    file = read_torchscript(artifact.model_file, verify=artifact.manifest is None)
-    dlrm = recognise(file.root)
+    dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
     if options.plan == ARTIFACT:
         raise NotRecognisedError("not wanted")
     probes = make_probes(dlrm)

@@ -31,9 +31,13 @@ def recognise(root: Module) -> Dlrm:
     over = _layers(root, "over_arch")
     _check_nothing_else(root, len(dense) + len(over))
     tables = _tables(_only(root, _LOOKUP))
-    dlrm = Dlrm(dense, over, tables, _pairs(root, tables.features + 1))
+    return checked(Dlrm(dense, over, tables, _pairs(root, tables.features + 1)))
+
+
+def checked(dlrm: Dlrm) -> Dlrm:
+    """Return ``dlrm`` if its sizes meet and its weights are whole; raises as ``recognise`` does."""
     _check_sizes(dlrm)
-    check_bounds(tables)
+    check_bounds(dlrm.tables)
     check_finite(dlrm)
     return dlrm
 

@@ -52,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="model name; default: the folder's")
     parser.add_argument("--version", default="1", help="model version")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: it will serve there only")
+    parser.add_argument(
+        "--format", choices=("pt", "pt2"), default="pt", help="TorchScript, or torch.export"
+    )
     parser.add_argument("--force", action="store_true", help="replace an artifact that exists")
     return parser
 
@@ -87,6 +90,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
             state_file=arguments.state_dict,
             device=arguments.device,
             replace=arguments.force,
+            program=arguments.format == "pt2",
         )
         export(order, lambda text: progress.update(task, description=text, advance=1))
         progress.update(task, description="done", completed=STEPS)

@@ -16,9 +16,11 @@ from backends.dlrm.manifest import (
     EXAMPLE_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
+    PROGRAM_FILE,
     Manifest,
     Table,
     file_sha256,
+    model_file,
     write_manifest,
 )
 from backends.torch_dlrm.answers import ANSWERS_FILE, NoAnswerError, write_answers
@@ -36,8 +38,10 @@ from backends.torch_dlrm.export.golden import (
 from backends.torch_dlrm.export.model import build, package, scores, seed_weights, tensors
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.state import read_state, shape_of
-from backends.torch_dlrm.recognise import NotRecognisedError
+from backends.torch_dlrm.program import save_program
+from backends.torch_dlrm.recognise import NotRecognisedError, recognise
 from backends.torch_dlrm.torchscript import libraries, load_module
+from backends.torchscript_file.reader import read_torchscript
 from scheduler.types import Array
 
 _log = logging.getLogger(__name__)
@@ -48,7 +52,10 @@ _LEAST_SCORE_STD = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Ask for one artifact. With ``state_file`` the sizes are those of its weights."""
+    """Ask for one artifact. With ``state_file`` the sizes are those of its weights.
+
+    ``program`` makes it a torch.export program, for the CPU, instead of TorchScript.
+    """
 
     out: Path
     shape: DlrmShape
@@ -58,6 +65,7 @@ class Order:
     state_file: Path | None = None
     device: str = "cpu"
     replace: bool = False
+    program: bool = False
 
 
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
@@ -71,6 +79,8 @@ def export(order: Order, step: Callable[[str], None]) -> Manifest:
 
 def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     device = parse_device(order.device)
+    if order.program and device.type != "cpu":
+        raise ExportError("--format pt2 is for the CPU")
     step("building the FP32 model")
     state = read_state(order.state_file) if order.state_file else None
     shape = shape_of(state, order.shape.features) if state else order.shape
@@ -89,6 +99,8 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
+    if order.program:
+        _to_program(folder, shape.features)
     if device.type == "cpu":
         _record_answers(folder)
     step("writing the golden batch and an example")
@@ -96,15 +108,23 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     example = json.dumps(example_request(shape, order.seed))
     (folder / EXAMPLE_FILE).write_text(example + "\n", encoding="utf-8")
     step("writing the manifest")
-    manifest = _manifest(order, shape, float(exact.std()), file_sha256(folder / MODEL_FILE))
+    manifest = _manifest(order, shape, float(exact.std()), file_sha256(model_file(folder)))
     write_manifest(folder, manifest)
     return manifest
+
+
+def _to_program(folder: Path, features: tuple[str, ...]) -> None:
+    """Replace the TorchScript model by a torch.export program of the same weights."""
+    script = folder / MODEL_FILE
+    dlrm = recognise(read_torchscript(script).root)
+    save_program(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
+    script.unlink()
 
 
 def _record_answers(folder: Path) -> None:
     """Write what the artifact itself answers to the probes, so that no server need ask it."""
     try:
-        write_answers(folder / ANSWERS_FILE, answer(folder / MODEL_FILE))
+        write_answers(folder / ANSWERS_FILE, answer(model_file(folder)))
     except (NotRecognisedError, NoAnswerError) as error:
         _log.warning("no lean plan for %s: %s", folder, error)
 

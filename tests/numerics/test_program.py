@@ -1,0 +1,114 @@
+"""A torch.export program is served as a TorchScript artifact is, and no pickle in it runs."""
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from backends.dlrm.manifest import (
+    MODEL_FILE,
+    PROGRAM_FILE,
+    file_sha256,
+    read_manifest,
+    write_manifest,
+)
+from backends.torch_dlrm.answers import ANSWERS_FILE, write_answers
+from backends.torch_dlrm.ask import answer
+from backends.torch_dlrm.export.check import check_artifact
+from backends.torch_dlrm.export.golden import OUTPUT, Golden
+from backends.torch_dlrm.export.quiet import quiet
+from backends.torch_dlrm.formats import read_weights
+from backends.torch_dlrm.probes import TOLERANCE, difference
+from backends.torch_dlrm.program import save_program
+from scheduler.errors import LoadError
+from scheduler.types import Batch
+from tests.fixtures.artifacts import load, take_rows
+from tests.numerics.test_lean_plan import Touch
+
+_save: Any = torch.save
+
+
+@pytest.fixture(scope="module")
+def folder(small_artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``small_artifact`` as ``narsil export --format pt2`` leaves it."""
+    folder = Path(shutil.copytree(small_artifact, tmp_path_factory.mktemp("program") / "small"))
+    features = tuple(table.feature for table in read_manifest(folder).tables)
+    dlrm = read_weights(folder / MODEL_FILE, verify=True)
+    with quiet():
+        save_program(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
+        write_answers(folder / ANSWERS_FILE, answer(folder / PROGRAM_FILE))
+    (folder / MODEL_FILE).unlink()
+    sha256 = file_sha256(folder / PROGRAM_FILE)
+    write_manifest(folder, replace(read_manifest(folder), sha256=sha256))
+    return folder
+
+
+def test_a_program_scores_as_the_torchscript_it_was_made_of(folder: Path) -> None:
+    assert check_artifact(folder).difference <= 1e-6
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 128])
+def test_both_plans_of_a_program_score_the_same(folder: Path, golden: Golden, rows: int) -> None:
+    batch = Batch((take_rows(golden.request(), 0, rows),))
+    scores = []
+    for plan in ("lean", "artifact"):
+        backend = load(folder, plan=plan)
+        assert backend.spec.properties["plan"] == plan
+        scores.append(backend.prepare(batch)()[OUTPUT])
+    assert difference(*scores) <= TOLERANCE
+
+
+def test_a_bare_program_describes_itself(folder: Path) -> None:
+    spec = load(folder / PROGRAM_FILE, plan="artifact", max_batch_rows=2).spec
+    assert spec.name == "model"
+    assert spec.inputs[0].shape == ("rows", 13)
+    assert spec.inputs[1].labels == tuple(f"cat_{number}" for number in range(26))
+
+
+def pickled_weights(name: str, data: bytes, mark: Path) -> bytes:
+    if name.endswith("model_weights_config.json"):
+        config = json.loads(data)
+        config["config"]["lookup.ends"]["use_pickle"] = True
+        return json.dumps(config).encode()
+    return data
+
+
+def pickled_samples(name: str, data: bytes, mark: Path) -> bytes:
+    if not name.endswith("sample_inputs/model.pt"):
+        return data
+    file = io.BytesIO()
+    _save(Touch(mark), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (pickled_weights, "'lookup.ends' is pickled; pickles are not loaded"),
+        (pickled_samples, "is no program this build loads"),
+    ],
+)
+def test_a_program_with_a_pickle_that_runs_code_is_not_loaded(
+    folder: Path, tmp_path: Path, change: Callable[[str, bytes, Path], bytes], complaint: str
+) -> None:
+    mark, path = tmp_path / "mark", tmp_path / PROGRAM_FILE
+    with zipfile.ZipFile(folder / PROGRAM_FILE) as old, zipfile.ZipFile(path, "w") as new:
+        for info in old.infolist():
+            new.writestr(info.filename, change(info.filename, old.read(info), mark))
+    with pytest.raises(LoadError, match=complaint):
+        load(path, plan="artifact")
+    assert not mark.exists()
+
+
+def test_a_truncated_program_is_refused(folder: Path, tmp_path: Path) -> None:
+    data = (folder / PROGRAM_FILE).read_bytes()
+    (tmp_path / PROGRAM_FILE).write_bytes(data[: len(data) // 2])
+    with pytest.raises(LoadError):
+        load(tmp_path / PROGRAM_FILE)
