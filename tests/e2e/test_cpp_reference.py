@@ -6,8 +6,8 @@ import grpc
 import numpy as np
 import pytest
 
+from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.export.golden import Golden
-from backends.torch_dlrm.gather import DENSE
 from loadtest.cpp_reference.serve import BINARY, YardstickError, serving
 from transports.codecs.predictor_client import decode_response, encode_request
 
