@@ -88,7 +88,8 @@ def ask(model_file: Path) -> Answers:
     """
     with tempfile.TemporaryDirectory(prefix="narsil-") as folder:
         path = Path(folder) / ANSWERS_FILE
-        command = [sys.executable, "-m", _MODULE, str(model_file), str(path)]
+        # -P: the folder we were started in may hold anything, also modules of these names.
+        command = [sys.executable, "-P", "-m", _MODULE, str(model_file.resolve()), str(path)]
         try:
             done = subprocess.run(  # noqa: S603 - our own module, no shell
                 command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

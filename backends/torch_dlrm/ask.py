@@ -18,7 +18,7 @@ from backends.torch_dlrm.torchscript import libraries_line
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
-_NICENESS = 10
+_NICENESS = 5
 
 
 def main(arguments: Sequence[str]) -> int:
