@@ -241,7 +241,7 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     }
     observer = PrometheusObserver()
     observer.loaded(spec("a", "1"), lanes=1)
-    observer.serving((spec("a", "1"),))
+    observer.serving((replace(spec("a", "1"), properties={"plan": "lean"}),))
     observer.answered(answered(None, model="a"))
     observer.queued("a", 1)
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
