@@ -13,12 +13,13 @@ nothing but sums.
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backends.fake import FakeBackend, FakeOptions
 from loadtest.lab import setting, stats
+from loadtest.lab.bodies import Body
 from loadtest.lab.manifest import manifest
-from loadtest.lab.ranking_bodies import Body, Shape, bodies, draw_parts
+from loadtest.lab.ranking_bodies import Shape, bodies, draw_parts
 from loadtest.lab.ranking_trips import Connection, connected, trip_us
 from loadtest.lab.tables import print_table
 from scheduler.types import InferRequest
@@ -41,11 +42,11 @@ def check_same(one: InferRequest, other: InferRequest) -> None:
             raise ValueError(f"{name} differs")
 
 
-def decode_us(body: Body, seconds: float) -> float:
-    """Return what one decoding takes, repeated for about ``seconds``."""
+def call_us(call: Callable[[], object], seconds: float) -> float:
+    """Return what one ``call`` takes, repeated for about ``seconds``."""
     count, begun_s = 0, time.perf_counter()
     while True:
-        body.decode()
+        call()
         count += 1
         elapsed_s = time.perf_counter() - begun_s
         if elapsed_s >= seconds:
@@ -64,7 +65,7 @@ async def measure(
     trips: tuple[list[float], list[float]] = ([], [])
     for _ in range(arguments.rounds):
         for number, form in enumerate(forms):
-            decodes[number].append(decode_us(form, arguments.seconds))
+            decodes[number].append(call_us(form.decode, arguments.seconds))
             if form.path:
                 trips[number].append(await trip_us(connection, form, arguments.seconds))
     return {

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from backends.fake import FakeBackend
 from loadtest.lab import setting
-from loadtest.lab.ranking_bodies import Body
+from loadtest.lab.bodies import Body
 from scheduler.options import SchedulerOptions
 from transports.http.server import HttpOptions, HttpTransport
 
