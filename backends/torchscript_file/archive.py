@@ -41,7 +41,7 @@ class Archive:
         except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
             raise TorchScriptFileError(f"{path} is no TorchScript file: {error}") from error
         self._records = _below_top(path, infos)
-        self._bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
 
     def names(self) -> Iterator[str]:
         """Yield every record's name, without the top folder."""
@@ -87,16 +87,16 @@ class Archive:
     def _packed(self, info: zipfile.ZipInfo) -> Bytes:
         start = self._data_start(info)
         end = start + info.compress_size
-        if end > self._bytes.size:
+        if end > self.bytes.size:
             raise self._error(
                 info.filename,
-                f"ends at byte {end}, but the file has {self._bytes.size}: it was cut off",
+                f"ends at byte {end}, but the file has {self.bytes.size}: it was cut off",
             )
-        return self._bytes[start:end]
+        return self.bytes[start:end]
 
     def _data_start(self, info: zipfile.ZipInfo) -> int:
         offset = info.header_offset
-        if not 0 <= offset <= self._bytes.size - _LOCAL_HEADER.size:
+        if not 0 <= offset <= self.bytes.size - _LOCAL_HEADER.size:
             raise self._error(info.filename, "starts past the end of the file")
         magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self._map, offset)
         if magic != _LOCAL_MAGIC:

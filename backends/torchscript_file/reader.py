@@ -44,7 +44,7 @@ def read_torchscript(path: Path, *, verify: bool = False) -> TorchScriptFile:
         raise TorchScriptFileError(f"{path} holds a {type(root).__name__}, not a scripted module")
     if verify:
         archive.verify()
-    return TorchScriptFile(root, _code(archive), version)
+    return TorchScriptFile(root, archive.bytes, _code(archive), version)
 
 
 def _version(archive: Archive) -> int:

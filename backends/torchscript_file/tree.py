@@ -45,9 +45,13 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class TorchScriptFile:
-    """The whole file; arrays view the mapping. ``code`` is the text of each source file."""
+    """The whole file; ``code`` is the text of each source file.
+
+    Every tensor is a view of ``storage``: the mapping of the file, (bytes,) uint8.
+    """
 
     root: Module
+    storage: npt.NDArray[np.uint8]
     code: Mapping[str, str]
     version: int
 

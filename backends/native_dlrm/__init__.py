@@ -1,0 +1,1 @@
+"""DLRMs computed with NumPy and compiled kernels; no PyTorch in the process."""

@@ -1,0 +1,101 @@
+"""One forward of a DLRM in buffers of its own: BLAS for the layers, kernels for the rest."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.dlrm.gather import DENSE, IDS
+from backends.native_dlrm import kernels
+from backends.native_dlrm.model import Dlrm, Floats, Linear
+from scheduler.types import Array
+
+# Enough rows for BLAS to be at its best; their activations stay in the second-level cache.
+_BLOCK_ROWS = 256
+_CODES = {"int8": kernels.INT8, "fp16": kernels.FP16, "fp32": kernels.FP32}
+
+
+class Weights:
+    """What every lane reads: the dense weights, (inputs, outputs), and where the tables lie."""
+
+    def __init__(self, dlrm: Dlrm) -> None:
+        """Copy the dense weights into BLAS's order; the tables stay where they are."""
+        self.dlrm = dlrm
+        self.dense = [_transposed(layer) for layer in dlrm.dense]
+        self.over = [_transposed(layer) for layer in dlrm.over]
+        self.layout = _layout(dlrm)
+
+
+class Forward:
+    """One lane: scores one batch at a time, on the calling thread."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        dlrm = weights.dlrm
+        widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
+        width = max(*widths, dlrm.interaction_width)
+        # Each layer reads one buffer and writes the other.
+        self._buffers = [np.empty(_BLOCK_ROWS * width, np.float32) for _ in range(2)]
+        self._vectors = np.empty((len(dlrm.tables) + 1, dlrm.dim), np.float32)
+
+    def run(self, inputs: Mapping[str, Array]) -> Floats:
+        """Return the scores of a gathered batch, (rows,), in memory of their own."""
+        dense = inputs[DENSE]
+        lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
+        rows = len(dense)
+        ends = np.cumsum(lengths, dtype=np.int64).reshape(-1, rows)
+        scores = np.empty(rows, np.float32)
+        for start in range(0, rows, _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            self._block(dense[block], ids, ends, start, scores[block])
+        return scores
+
+    def _block(
+        self, dense: Array, ids: Array, ends: npt.NDArray[np.int64], start: int, scores: Floats
+    ) -> None:
+        weights, dlrm = self._weights, self._weights.dlrm
+        hidden, free = dense, 0
+        for layer in weights.dense:
+            hidden, free = self._layer(hidden, layer, free), 1 - free
+        joined = self._buffer(free, len(dense), dlrm.interaction_width)
+        kernels.interact(
+            dlrm.storage, weights.layout, ids, ends, start, hidden, self._vectors, joined
+        )
+        hidden, free = joined, 1 - free
+        for layer in weights.over:
+            hidden, free = self._layer(hidden, layer, free), 1 - free
+        if dlrm.sigmoid:
+            kernels.sigmoid(hidden, scores)
+        else:
+            scores[:] = hidden[:, 0]
+
+    def _layer(self, values: Array, layer: Linear, free: int) -> Floats:
+        out = self._buffer(free, len(values), len(layer.bias))
+        np.matmul(values, layer.weight, out=out)
+        (kernels.bias_relu if layer.relu else kernels.add_bias)(out, layer.bias)
+        return out
+
+    def _buffer(self, index: int, rows: int, columns: int) -> Floats:
+        return self._buffers[index][: rows * columns].reshape(rows, columns)
+
+
+def _transposed(layer: Linear) -> Linear:
+    weight, bias = np.ascontiguousarray(layer.weight.T), np.ascontiguousarray(layer.bias)
+    return Linear(weight, bias, layer.relu)
+
+
+def _layout(dlrm: Dlrm) -> npt.NDArray[np.int64]:
+    """Return where each feature's table lies, (features, 5): see ``kernels``."""
+    place = {table: number for number, table in enumerate(dlrm.interacted, 1)}
+    origin = dlrm.storage.ctypes.data
+    rows = [
+        (
+            table.data.ctypes.data - origin,
+            table.data.strides[0],
+            _CODES[table.kind],
+            table.mean,
+            place[number],
+        )
+        for number, table in enumerate(dlrm.tables)
+    ]
+    return np.asarray(rows, np.int64)

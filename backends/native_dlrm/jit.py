@@ -1,0 +1,33 @@
+"""Compile one kernel with Numba, keeping the result on disk for the next start."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import numba
+
+_log = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Sums may be reordered, which lets them use vector instructions; NaN and infinity keep their
+# meaning.
+_FAST = {"contract", "reassoc", "nsz"}
+
+
+def keep_compiled_in(folder: Path) -> None:
+    """Let kernels compiled from now on be kept in ``folder``; it is trusted like the program."""
+    # Numba reads the setting when a kernel is decorated; this is its only way to be told.
+    setattr(numba.config, "CACHE_DIR", str(folder.expanduser()))  # noqa: B010  # untyped module
+
+
+def kernel(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile ``function`` on its first call, for one thread and without the GIL."""
+    compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy")(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError as error:
+        _log.warning("kernels are compiled at each start: %s", error)
+    found: Callable[P, T] = compiled
+    return found

@@ -1,0 +1,27 @@
+"""What can be set for a DLRM computed without PyTorch."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class NativeDlrmOptions:
+    """Serve one DLRM on the CPU: an artifact folder, a bare TorchScript file or a converted folder.
+
+    Name and version override the manifest's.
+    """
+
+    path: str = field(
+        default="", metadata={"help": "artifact folder, bare model.pt, or folder of narsil convert"}
+    )
+    lanes: int = field(default=0, metadata={"help": "forwards at once; 0: one per usable CPU"})
+    max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+    verify: bool = field(
+        default=True,
+        metadata={"help": "read the whole file once: checksum and NaN (off: tables beyond memory)"},
+    )
+    cache_dir: str = field(
+        default="~/.cache/narsil", metadata={"help": "compiled kernels; trusted like the program"}
+    )
+
+    name: str = field(default="", metadata={"help": "model name"})
+    version: str = field(default="", metadata={"help": "model version"})

@@ -1,0 +1,148 @@
+"""Load a DLRM, warm it up, run it. Imports Numba, so it is imported on load only."""
+
+import logging
+import queue
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numba
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from backends.cpus import usable_cpus
+from backends.dlrm.gather import DENSE, IDS, Staging
+from backends.jagged import JaggedLayout
+from backends.native_dlrm.check import check_rows, check_shapes
+from backends.native_dlrm.forward import Forward, Weights
+from backends.native_dlrm.options import NativeDlrmOptions
+from backends.native_dlrm.source import Source, find_source
+from scheduler.backend import Compute
+from scheduler.errors import LoadError
+from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
+
+_log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Run one model on as many lanes as there are ``lanes``; host buffers are reused."""
+
+    def __init__(self, source: Source, layout: JaggedLayout, lanes: int, rows: int) -> None:
+        dlrm = source.dlrm
+        weights = Weights(dlrm)
+        self._output = dlrm.output
+        self._make_staging = partial(Staging, layout, dlrm.dense_features, rows, np.empty)
+        self._lanes: queue.SimpleQueue[Forward] = queue.SimpleQueue()
+        self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
+        # One more than lanes: the next batch is gathered while every lane computes.
+        self._stagings.put(self._make_staging())
+        for _ in range(lanes):
+            self._lanes.put(Forward(weights))
+            self._stagings.put(self._make_staging())
+
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather ``batch``; return what computes its scores, in memory of their own."""
+        try:
+            staging = self._stagings.get_nowait()
+        except queue.Empty:
+            staging = self._make_staging()
+        return partial(self._compute, staging, staging.gather(batch))
+
+    def _compute(self, staging: Staging, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        lane = self._lanes.get()
+        try:
+            scores = lane.run(inputs)
+        finally:
+            self._lanes.put(lane)
+            self._stagings.put(staging)
+        return {self._output: scores}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to serve."""
+
+    runtime: Runtime
+    layout: JaggedLayout
+    spec: ModelSpec
+    lanes: int
+
+
+def load(options: NativeDlrmOptions) -> Loaded:
+    """Load, check and warm up the model of ``options``. Raises LoadError."""
+    if options.max_batch_rows < 1:
+        raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
+    if options.lanes < 0:
+        raise LoadError(f"--lanes {options.lanes}: 0 or more")
+    source = find_source(options.path, verify=options.verify)
+    check_shapes(source.dlrm)
+    if options.verify:
+        check_rows(source.dlrm)
+    # A forward is one thread's work, and lanes run side by side. The setting is the process's.
+    ThreadpoolController().limit(limits=1, user_api="blas")
+    lanes = options.lanes or usable_cpus()
+    layout = _layout(source)
+    runtime = Runtime(source, layout, lanes, options.max_batch_rows)
+    spec = _spec(options, source, layout, lanes)
+    _warm_up(runtime, spec)
+    return Loaded(runtime, layout, spec, lanes)
+
+
+def _layout(source: Source) -> JaggedLayout:
+    tables = source.dlrm.tables
+    rows = np.asarray([len(table.data) for table in tables], np.int64)
+    return JaggedLayout(IDS, tuple(table.feature for table in tables), rows)
+
+
+def _spec(
+    options: NativeDlrmOptions, source: Source, layout: JaggedLayout, lanes: int
+) -> ModelSpec:
+    ids, floats = np.dtype(np.int64), np.dtype(np.float32)
+    dense = source.dlrm.dense_features
+    names = source.dense_names if len(source.dense_names) == dense else ()
+    lengths = (len(layout.features), "rows")
+    return ModelSpec(
+        name=options.name or source.name,
+        version=options.version or source.version,
+        inputs=(
+            TensorSpec(DENSE, floats, ("rows", dense), names),
+            TensorSpec(layout.lengths, ids, lengths, layout.features),  # type: ignore[arg-type]
+            TensorSpec(layout.values, ids, ("*",), lengths=layout.lengths),
+        ),
+        outputs=(TensorSpec(source.dlrm.output, floats, ("rows",)),),
+        max_batch_rows=options.max_batch_rows,
+        properties={
+            "device": "cpu",
+            "lanes": str(lanes),
+            "threads_per_forward": "1",
+            "table_rows": " ".join(str(rows) for rows in layout.table_rows),
+            "sha256": source.sha256,
+            "weights": source.weights,
+            "numpy": np.__version__,
+            "numba": numba.__version__,
+        },
+    )
+
+
+def _warm_up(runtime: Runtime, spec: ModelSpec) -> None:
+    """Compile every kernel, or read it from disk, and touch every buffer."""
+    start = time.perf_counter()
+    for rows in _buckets(spec.max_batch_rows):
+        runtime.prepare(_ones(spec, rows))()
+    _log.info("warmed up %s in %.2f s", spec.name, time.perf_counter() - start)
+
+
+def _buckets(most: int) -> Iterator[int]:
+    yield from {1, min(16, most), most}
+
+
+def _ones(spec: ModelSpec, rows: int) -> Batch:
+    dense, lengths, values = spec.inputs
+    features = len(lengths.labels)
+    inputs: dict[str, Array] = {
+        dense.name: np.zeros((rows, int(dense.shape[1])), np.float32),
+        lengths.name: np.ones((features, rows), np.int64),
+        values.name: np.zeros(features * rows, np.int64),
+    }
+    return Batch((InferRequest(spec.name, rows, inputs),))

@@ -1,0 +1,69 @@
+"""Find the model at a path: an artifact folder, a bare TorchScript file or a converted folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.dlrm.manifest import MODEL_FILE, file_sha256, read_manifest
+from backends.dlrm.manifest import verify as verify_artifact
+from backends.native_dlrm.converted import TENSORS_FILE, read_converted
+from backends.native_dlrm.model import Dlrm
+from backends.native_dlrm.recognise import recognise
+from backends.torchscript_file.reader import read_torchscript
+from scheduler.errors import LoadError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model and what is known about it; ``sha256`` is "" if the file was not read whole."""
+
+    dlrm: Dlrm
+    name: str
+    version: str
+    dense_names: tuple[str, ...] = ()
+    weights: str = "unknown"
+    sha256: str = ""
+
+
+def find_source(path: str, *, verify: bool) -> Source:
+    """Return the model at ``path``; ``verify`` reads its file once for its checksum.
+
+    Raises LoadError.
+    """
+    if not path:
+        raise LoadError("no model: give the path of an artifact folder or a model.pt")
+    place = Path(path)
+    if (place / TENSORS_FILE).exists():
+        return _converted(place, verify=verify)
+    if place.is_dir():
+        return _artifact(place, verify=verify)
+    if not place.is_file():
+        raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
+    dlrm = recognise(read_torchscript(place, verify=verify))
+    return Source(dlrm, place.stem, "1", sha256=file_sha256(place) if verify else "")
+
+
+def _artifact(folder: Path, *, verify: bool) -> Source:
+    manifest = read_manifest(folder)
+    if verify:
+        verify_artifact(folder, manifest)
+    dlrm = recognise(read_torchscript(folder / MODEL_FILE))
+    found = [(table.feature, len(table.data)) for table in dlrm.tables]
+    told = [(table.feature, table.rows) for table in manifest.tables]
+    for (feature, rows), wanted in zip(found, told, strict=False):
+        if (feature, rows) != wanted:
+            raise LoadError(
+                f"{folder}: the manifest's table {wanted[0]!r} of {wanted[1]} rows is "
+                f"{feature!r} of {rows} rows in {MODEL_FILE}"
+            )
+    if len(found) != len(told):
+        raise LoadError(
+            f"{folder}: the manifest has {len(told)} tables, {MODEL_FILE} has {len(found)}"
+        )
+    names = manifest.dense_names
+    return Source(dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256)
+
+
+def _converted(folder: Path, *, verify: bool) -> Source:
+    manifest, dlrm = read_converted(folder, verify=verify)
+    names = manifest.dense_names
+    return Source(dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256)
