@@ -24,6 +24,7 @@ narsil COMMAND --help says more."""
 
 ADDED = {
     "export": "make a served artifact from a TorchRec DLRM",
+    "convert": "write a model file as safetensors, for serving without PyTorch",
     "bench": "measure a running server",
 }
 

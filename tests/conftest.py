@@ -5,8 +5,16 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
+from tests.fixtures.native import kernel_cache, native_backend
 
-__all__ = ["certificates", "golden", "small_artifact", "small_backend"]
+__all__ = [
+    "certificates",
+    "golden",
+    "kernel_cache",
+    "native_backend",
+    "small_artifact",
+    "small_backend",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,7 +43,7 @@ class Forward:
         dense = inputs[DENSE]
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
         rows = len(dense)
-        ends = np.cumsum(lengths, dtype=np.int64).reshape(-1, rows)
+        ends = np.cumsum(lengths, dtype=np.int64).reshape(len(self._weights.dlrm.tables), rows)
         scores = np.empty(rows, np.float32)
         for start in range(0, rows, _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)

@@ -1,0 +1,82 @@
+"""``narsil convert``: a TorchScript DLRM as safetensors and a manifest."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from backends.dlrm.manifest import EXAMPLE_FILE, GOLDEN_FILE
+from backends.native_dlrm.check import check_rows, check_shapes
+from backends.native_dlrm.converted import ConvertedManifest, TableEntry, write_converted
+from backends.native_dlrm.source import Source, find_source
+from scheduler.errors import LoadError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``narsil convert`` with ``argv``; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="narsil convert",
+        description="Write the DLRM of a TorchScript file as safetensors and a manifest.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="artifact folder, or a bare model.pt")
+    parser.add_argument("out", metavar="DIR", type=Path, help="folder to write; it must not exist")
+    parser.add_argument("--name", default="", help="model name; default: the one it has")
+    arguments = parser.parse_args(argv)
+    try:
+        convert(arguments.model, arguments.out, arguments.name)
+    except (LoadError, OSError) as error:
+        sys.stderr.write(f"narsil convert: {error}\n")
+        return 1
+    sys.stderr.write(f"wrote {arguments.out}\n")
+    return 0
+
+
+def convert(model: str, out: Path, name: str = "") -> ConvertedManifest:
+    """Write the model at ``model`` into the folder ``out``, whole or not at all.
+
+    Raises LoadError for a model that is not served, OSError where nothing can be written.
+    """
+    source = find_source(model, verify=True)
+    check_shapes(source.dlrm)
+    check_rows(source.dlrm)
+    if out.exists():
+        raise LoadError(f"{out} exists; name a folder that does not")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        manifest = write_converted(folder, _manifest(source, name), source.dlrm)
+        _copy_beside(Path(model), folder)
+        folder.chmod(0o755)
+        folder.rename(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return manifest
+
+
+def _manifest(source: Source, name: str) -> ConvertedManifest:
+    dlrm = source.dlrm
+    return ConvertedManifest(
+        name=name or source.name,
+        version=source.version,
+        tables=tuple(
+            TableEntry(table.feature, len(table.data), table.dim, table.kind, table.mean)
+            for table in dlrm.tables
+        ),
+        interacted=dlrm.interacted,
+        dense_names=source.dense_names,
+        dense_relu=tuple(layer.relu for layer in dlrm.dense),
+        over_relu=tuple(layer.relu for layer in dlrm.over),
+        sigmoid=dlrm.sigmoid,
+        output=dlrm.output,
+        weights=source.weights,
+        sha256="",
+    )
+
+
+def _copy_beside(model: Path, folder: Path) -> None:
+    """Take along what an artifact folder has for people and tests."""
+    for name in (GOLDEN_FILE, EXAMPLE_FILE):
+        if (model / name).is_file():
+            shutil.copyfile(model / name, folder / name)
