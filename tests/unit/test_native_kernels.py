@@ -19,7 +19,7 @@ Wide = npt.NDArray[np.float64]
 def make_rows(kind: Kind, random: np.random.Generator, padding: int) -> tuple[Bytes, Wide]:
     """Return stored rows and what they mean."""
     if kind == "int8":
-        scale_bias = random.uniform(-0.005, 0.005, (ROWS, 2)).astype(np.float16)
+        scale_bias = random.uniform(-0.01, 0.01, (ROWS, 2)).astype(np.float16)
         quantised = random.integers(0, 256, (ROWS, DIM), np.uint8)
         stored = np.concatenate([scale_bias.view(np.uint8), quantised], axis=1)
         wide = scale_bias.astype(np.float64)

@@ -1,0 +1,177 @@
+"""What cannot be served is refused before it is ready, with what is wrong and where."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, file_sha256
+from backends.native_dlrm.convert import convert
+from backends.native_dlrm.converted import TENSORS_FILE
+from backends.native_dlrm.graph import read_forward
+from backends.native_dlrm.recognise import recognise
+from backends.native_dlrm.source import find_source
+from backends.torchscript_file.reader import read_torchscript
+from backends.torchscript_file.tree import TorchScriptFile
+from scheduler.errors import LoadError
+from tests.fixtures.native import load_native
+
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def converted(small_artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A conversion to copy from."""
+    folder = tmp_path_factory.mktemp("converted") / "small"
+    convert(str(small_artifact), folder)
+    return folder
+
+
+@pytest.fixture
+def folder(converted: Path, tmp_path: Path) -> Path:
+    """A conversion to spoil."""
+    return Path(shutil.copytree(converted, tmp_path / "model"))
+
+
+def edit(folder: Path, change: Callable[[Document], object]) -> None:
+    document = json.loads((folder / MANIFEST_FILE).read_text())
+    change(document)
+    (folder / MANIFEST_FILE).write_text(json.dumps(document))
+
+
+def resign(folder: Path) -> None:
+    checksum = file_sha256(folder / TENSORS_FILE)
+    edit(folder, lambda document: document.update(sha256=checksum))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda d: d.update(format=2), "kind 'native_dlrm', format 2; this version reads"),
+        (lambda d: d.update(kind="other"), "kind 'other'"),
+        (lambda d: d.pop("output"), "not a manifest of this version"),
+        (lambda d: d.update(more=1), "not a manifest of this version"),
+        (lambda d: d.update(interacted=[0]), "interacted is no order of the tables"),
+        (lambda d: d.update(sha256="0"), "has SHA-256 .*, the manifest says 0"),
+        (lambda d: d["tables"][1].update(rows=7), "'cat_1' has 1000 rows, the manifest says 7"),
+        (lambda d: d["tables"][1].update(feature="x"), "lacks 'tables.x'"),
+        (lambda d: d["tables"][1].update(kind="int3"), "a table's kind is none of"),
+        (lambda d: d["tables"][1].update(kind="fp32"), "a row of 64 bytes has only 20"),
+        (lambda d: d["tables"][1].update(dim=8), "'cat_1' is 8 wide, the dense vector 16"),
+        (lambda d: d["dense_relu"].pop(), "tensors that the manifest does not know: dense.2"),
+        (lambda d: d.update(over_relu=[]), "no over layers"),
+    ],
+)
+def test_a_manifest_that_disagrees_with_the_tensors_is_refused(
+    folder: Path, kernel_cache: Path, change: Callable[[Document], object], complaint: str
+) -> None:
+    edit(folder, change)
+    with pytest.raises(LoadError, match=complaint):
+        load_native(folder, kernel_cache)
+
+
+def test_a_file_of_another_length_than_it_claims_is_refused(
+    folder: Path, kernel_cache: Path
+) -> None:
+    path = folder / TENSORS_FILE
+    whole = path.read_bytes()
+    for data in (whole[:-1], whole[:100], whole[:4], b"", whole + b"x", b"\xff" * 9 + whole[9:]):
+        path.write_bytes(data)
+        with pytest.raises(LoadError, match="no sound safetensors file"):
+            load_native(folder, kernel_cache, verify=False)
+
+
+def test_a_changed_byte_is_found_by_the_checksum(folder: Path, kernel_cache: Path) -> None:
+    path = folder / TENSORS_FILE
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LoadError, match="has SHA-256"):
+        load_native(folder, kernel_cache)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "complaint"),
+    [
+        ("tables.cat_3", "table 'cat_3': row 0 is not finite"),
+        ("dense.1.weight", "dense layer 1 has weights that are not finite"),
+    ],
+)
+def test_a_weight_that_is_no_number_is_refused(
+    folder: Path, kernel_cache: Path, tensor: str, complaint: str
+) -> None:
+    path = folder / TENSORS_FILE
+    data = bytearray(path.read_bytes())
+    header = int.from_bytes(data[:8], "little")
+    start = 8 + header + json.loads(data[8 : 8 + header])[tensor]["data_offsets"][0]
+    dtype = np.float16 if tensor.startswith("tables") else np.float32
+    data[start : start + 4] = np.full(4, np.nan, dtype).tobytes()[:4]
+    path.write_bytes(data)
+    resign(folder)
+    with pytest.raises(LoadError, match=complaint):
+        load_native(folder, kernel_cache)
+
+
+FORWARD = "__torch__/torch/fx/graph_module.py"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("torch.sigmoid(", "torch.tanh(", "linear layers are missing"),
+        ("torch.relu(", "torch.gelu(", "ReLU|dense layers do not start|linear layers"),
+        ("torch.bmm(", "torch.matmul(", "not that of every pair"),
+        ("torch.transpose(cat_1, 1, 2)", "torch.transpose(cat_1, 2, 1)", "not that of every pair"),
+        ('"float_features"', '"floats"', "do not start at 'float_features'"),
+        ('["cat_0", "cat_1",', '["cat_1", "cat_0",', "in another order|not every id feature"),
+        ('to_dict["cat_7"]', "to_dict", "taken from somewhere else"),
+        ("    relu = ", "    if True:\n      pass\n    relu = ", "branches, loops"),
+        ("class GraphModule", "class Other", "no code of"),
+        ("def forward", "def backward", "no code of"),
+        ("def forward(", "def forward((", "cannot be parsed"),
+        ("torch.to(to_2, 6)", "torch.to(to_2, 5)", "linear layers are missing"),
+        ("(values, type_1, None, )", "(values, type_1, values, )", "other than ids"),
+        ("(to).values()", "(keyed_jagged_tensor).values()", "other than ids"),
+        ("split([26], )", "split([25], )", "is given 25|in another order"),
+    ],
+)
+def test_a_forward_that_computes_anything_else_is_refused(
+    small_artifact: Path, old: str, new: str, complaint: str
+) -> None:
+    file = read_torchscript(small_artifact / MODEL_FILE)
+    text = file.code[FORWARD]
+    assert old in text
+    # Only the first of several equal layers, but every use of a list of names after the first.
+    changed = {**file.code, FORWARD: text.replace(old, new, 1)}
+    with pytest.raises(LoadError, match=complaint):
+        recognise(TorchScriptFile(file.root, file.storage, changed, file.version))
+
+
+def test_a_class_without_code_has_no_forward() -> None:
+    with pytest.raises(LoadError, match=r"no code of __torch__\.a\.Net"):
+        read_forward({}, "__torch__.a.Net")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"max_batch_rows": 0}, "--max-batch-rows 0: at least 1"),
+        ({"lanes": -1}, "--lanes -1: 0 or more"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(
+    small_artifact: Path, kernel_cache: Path, options: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(LoadError, match=complaint):
+        load_native(small_artifact, kernel_cache, **options)
+
+
+def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="no model: give the path"):
+        find_source("", verify=True)
+    with pytest.raises(LoadError, match="does not exist"):
+        find_source(str(tmp_path / "absent.pt"), verify=True)
