@@ -169,11 +169,14 @@ def read_or_refuse(data: bytes) -> None:
         unpickle(data, "tree", lambda reference: None, lambda arguments: None)
 
 
+# pickletools warns of escapes in opcodes that no TorchScript file has, before they are refused.
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @given(st.binary(max_size=60))
 def test_any_bytes_unpickle_or_are_refused(data: bytes) -> None:
     read_or_refuse(data)
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @given(st.integers(0, len(TREE) - 1), st.integers(0, 255))
 def test_a_changed_byte_of_a_tree_unpickles_or_is_refused(position: int, value: int) -> None:
     read_or_refuse(TREE[:position] + bytes([value]) + TREE[position + 1 :])
