@@ -83,6 +83,19 @@ async def test_a_message_may_be_compressed(raw: RawGrpc, coding: str, pack: obje
         (framed(BODY) * 2, b"identity", UNIMPLEMENTED, b"got more than one"),
         (b"\0\0\1\x86\xa1", b"identity", EXHAUSTED, b"100001 bytes, the limit is 100000"),
     ],
+    ids=[
+        "unknown coding",
+        "coding not said",
+        "not gzip",
+        "gzip cut off",
+        "unpacks too large",
+        "odd flag",
+        "message cut off",
+        "prefix cut off",
+        "none",
+        "two",
+        "too large",
+    ],
 )
 async def test_a_broken_message_is_refused_by_name(
     served: Served, raw: RawGrpc, data: bytes, coding: bytes, status: int, words: bytes
