@@ -13,7 +13,7 @@ from tests.fixtures.wires import Wire, connect
 __all__ = ["fake", "fake_wire", "gate", "served_fake", "wire"]
 
 # Each transport once: where the encoding matters, tests ask for ``fake_wire``.
-TRANSPORTS = ("grpc", "http-json", "http3-protobuf")
+TRANSPORTS = ("grpc", "grpc-grpcio", "http-json", "http3-protobuf")
 
 
 @pytest.fixture

@@ -9,12 +9,18 @@ from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from tests.fixtures.gates import make_request
-from tests.fixtures.grpc_calls import Answers, Served, grpc_client, grpc_serving, status_of
+from tests.fixtures.grpc_calls import (
+    Answers,
+    Served,
+    grpc_client,
+    grpc_options,
+    grpc_serving,
+    status_of,
+)
 from tests.fixtures.oip_grpc import OipClient, as_pairs, as_table, message_of, scores_of
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES, as_protobuf
 from tests.fixtures.wire import make_spec
 from transports.codecs.predictor_client import decode_response
-from transports.grpc.server import GrpcOptions
 from transports.status import STATUS
 
 StatusCode = grpc.StatusCode
@@ -156,7 +162,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument() -> None:
 
 
 async def test_a_message_over_the_limit_is_refused_with_limit_and_option() -> None:
-    async with grpc_serving(GrpcOptions(port=0, max_message_bytes=1000)) as served:
+    async with grpc_serving(grpc_options(max_message_bytes=1000)) as served:
         error = await status_of(oip(served).infer_bytes(b"\0" * 1001))
         assert error.code() is StatusCode.RESOURCE_EXHAUSTED
         assert "max_message_bytes" in (error.details() or "")

@@ -10,10 +10,17 @@ from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest, InferResponse, ModelSpec
-from tests.fixtures.grpc_calls import Answers, Served, grpc_client, grpc_serving, scores, status_of
+from tests.fixtures.grpc_calls import (
+    Answers,
+    Served,
+    grpc_client,
+    grpc_options,
+    grpc_serving,
+    scores,
+    status_of,
+)
 from tests.fixtures.wire import Sample, make_spec, sample
 from transports.codecs.predictor import decode_request
-from transports.grpc.server import GrpcOptions
 from transports.status import STATUS
 
 StatusCode = grpc.StatusCode
@@ -134,7 +141,7 @@ async def test_a_bad_request_is_an_invalid_argument(body: bytes, words: str) -> 
 
 
 async def test_a_message_over_the_limit_is_refused_with_limit_and_option() -> None:
-    async with grpc_serving(GrpcOptions(port=0, max_message_bytes=1000)) as served:
+    async with grpc_serving(grpc_options(max_message_bytes=1000)) as served:
         error = await status_of(served.client.predict_bytes(b"\0" * 1001))
         assert error.code() is StatusCode.RESOURCE_EXHAUSTED
         for word in ("1001", "1000", "max_message_bytes"):
@@ -143,7 +150,7 @@ async def test_a_message_over_the_limit_is_refused_with_limit_and_option() -> No
 
 
 async def test_a_message_of_the_limit_reaches_the_codec() -> None:
-    async with grpc_serving(GrpcOptions(port=0, max_message_bytes=1000)) as served:
+    async with grpc_serving(grpc_options(max_message_bytes=1000)) as served:
         error = await status_of(served.client.predict_bytes(b"\0" * 1000))
         assert error.code() is StatusCode.INVALID_ARGUMENT
 
@@ -152,7 +159,7 @@ async def test_a_message_of_the_limit_reaches_the_codec() -> None:
 async def test_a_message_far_over_the_limit_is_refused_by_grpc(
     compression: grpc.Compression,
 ) -> None:
-    async with grpc_serving(GrpcOptions(port=0, max_message_bytes=1000)) as served:
+    async with grpc_serving(grpc_options(max_message_bytes=1000)) as served:
         error = await status_of(
             served.client.predict_bytes(b"\0" * 100_000, compression=compression)
         )

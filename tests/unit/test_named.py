@@ -9,10 +9,9 @@ from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
 from scheduler.options import SchedulerOptions
 from tests.fixtures.gates import Watched, make_request
-from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_serving, status_of
+from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_options, grpc_serving, status_of
 from tests.fixtures.oip_grpc import OipClient
 from tests.fixtures.oip_http import oip_served
-from transports.grpc.server import GrpcOptions
 from transports.named import Named, named
 
 KNOWN = Named("fake", "2")
@@ -78,7 +77,7 @@ async def test_a_predict_call_refused_over_grpc_counts_for_the_model_in_its_meta
 ) -> None:
     observed = Answers()
     engine = await two_models(observed)
-    async with grpc_client(engine, GrpcOptions(port=0, max_message_bytes=64)) as (client, _):
+    async with grpc_client(engine, grpc_options(max_message_bytes=64)) as (client, _):
         metadata = (("narsil-model", model),) if model else ()
         await status_of(client.predict_bytes(body, metadata=metadata))
         record = await observed.answer()

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.fixtures.authority import DAY, Authority, Pair
 from transports.endpoint import EndpointOptions
-from transports.grpc.server import GrpcOptions
+from transports.grpc.options import GrpcOptions
 from transports.http.server import HttpOptions
 from transports.http3.server import Http3Options
 from transports.tls import Renewed, TlsFiles, read_identity

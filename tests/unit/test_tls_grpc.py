@@ -12,8 +12,8 @@ import pytest
 
 from tests.fixtures.authority import Authority, Pair, serial_of, shake_hands, trusting
 from tests.fixtures.gates import serving
-from tests.fixtures.grpc_calls import Client, status_of
-from transports.grpc.server import GrpcOptions, GrpcTransport
+from tests.fixtures.grpc_calls import Client, grpc_options, status_of
+from transports.grpc.server import GrpcTransport
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def served(pair: Pair, **options: Any) -> AsyncIterator[int]:
     options |= {"port": 0, **files}
     async with serving() as state:
         state.gate.open()
-        transport = GrpcTransport(GrpcOptions(**options))
+        transport = GrpcTransport(grpc_options(**options))
         (url,) = await transport.start(state.engine)
         assert url.startswith("grpcs://127.0.0.1:")
         try:

@@ -23,7 +23,8 @@ from tests.fixtures.raw_http import RawConnection, post
 from tests.fixtures.stub_engine import StubEngine
 from tests.fixtures.stub_serving import assert_no_task_remains, json_body, problem
 from transports.base import Transport
-from transports.grpc.server import GrpcOptions, GrpcTransport
+from transports.grpc.options import GrpcOptions
+from transports.grpc.server import GrpcTransport
 from transports.http.server import HttpOptions, HttpTransport
 from transports.unix import UnixAddress, listening_socket
 

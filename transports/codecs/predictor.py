@@ -35,9 +35,11 @@ def decode_request(body: bytes, model: str) -> InferRequest:
         raise invalid(f"batch_size is {rows}, expected 0 or more")
     inputs: dict[str, Array] = {}
     for field in _FLOAT_FIELDS:
-        inputs.update(_floats(field, getattr(message, field), rows))
+        if message.HasField(field):
+            inputs.update(_floats(field, getattr(message, field), rows))
     for field in _SPARSE_FIELDS:
-        inputs.update(_sparse(field, getattr(message, field), rows))
+        if message.HasField(field):
+            inputs.update(_sparse(field, getattr(message, field), rows))
     return InferRequest(model=model, rows=rows, inputs=inputs)
 
 

@@ -6,13 +6,18 @@ of status. Only its message classes are used.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from scheduler.engine import Engine
-from transports.grpc.messages import parsed
+from scheduler.errors import Code, ServingError, invalid
+from transports.grpc.messages import parsed, unary
+from transports.grpc.metadata import own_id
+from transports.grpc.methods import Arrival, Reply, Send, Stream, Unary
+from transports.grpc.outcome import refusal
 
 SERVICE = "grpc.health.v1.Health"
 
@@ -27,14 +32,13 @@ class Health:
         self._watchers: set[asyncio.Event] = set()
         self._unwatch = engine.watch(self._changed)
 
-    def method_handlers(self) -> grpc.GenericRpcHandler:
-        """Return what grpcio registers for the service."""
-        written = {"response_serializer": health_pb2.HealthCheckResponse.SerializeToString}
-        handlers = {
-            "Check": grpc.unary_unary_rpc_method_handler(self.check, **written),
-            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **written),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+    def unary(self) -> dict[str, Unary]:
+        """Return the method of one answer by path."""
+        return {f"/{SERVICE}/Check": unary(health_pb2.HealthCheckRequest, self.check)}
+
+    def streams(self) -> dict[str, Stream]:
+        """Return the method of many answers by path."""
+        return {f"/{SERVICE}/Watch": self.watch}
 
     def close(self) -> None:
         """Say NOT_SERVING and end every watch, which would otherwise hold up the stop.
@@ -46,32 +50,42 @@ class Health:
             self._changed()
             self._unwatch()
 
-    async def check(self, body: bytes, context: Any) -> Any:
-        """Return the status of one service; NOT_FOUND if there is none of that name."""
-        request = await parsed(health_pb2.HealthCheckRequest, body, context)
+    async def check(self, request: Any) -> Any:
+        """Return the status of one service. Raises ServingError if there is none of that name."""
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service or model")
+            raise ServingError(Code.MODEL_NOT_FOUND, "no such service or model")
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def watch(self, body: bytes, context: Any) -> None:
+    async def watch(self, bodies: AsyncIterator[bytes], arrival: Arrival, send: Send) -> Reply:
         """Send the status now and whenever it changes; SERVICE_UNKNOWN may become another."""
-        request = await parsed(health_pb2.HealthCheckRequest, body, context)
+        try:
+            body = await anext(bodies, None)
+            if body is None:
+                raise invalid("no grpc.health.v1.HealthCheckRequest was sent")
+            request = parsed(health_pb2.HealthCheckRequest, body)
+        except ServingError as failure:
+            return refusal(failure, own_id(arrival.metadata))
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:
-            sent = None
-            while True:
-                changed.clear()
-                status = self._status(request.service)
-                if status != sent:
-                    await context.write(health_pb2.HealthCheckResponse(status=status))
-                    sent = status
-                if self._closing:
-                    return
-                await changed.wait()
+            await self._report(request.service, changed, send)
         finally:
             self._watchers.discard(changed)
+        return Reply(grpc.StatusCode.OK)
+
+    async def _report(self, service: str, changed: asyncio.Event, send: Send) -> None:
+        """Send the status of ``service`` whenever it is another, until closed."""
+        sent = None
+        while True:
+            changed.clear()
+            status = self._status(service)
+            if status != sent:
+                await send(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+                sent = status
+            if self._closing:
+                return
+            await changed.wait()
 
     def _status(self, service: str) -> int:
         names = {"", *self._services, *(spec.name for spec in self._engine.specs())}

@@ -1,15 +1,13 @@
 """``inference.GRPCInferenceService``: the Open Inference Protocol, version 2."""
 
 from collections.abc import AsyncIterator
-from typing import Any
-
-import grpc
 
 from scheduler.engine import Engine
 from scheduler.errors import ServingError
 from transports.codecs.oip_protobuf import decode_request, encode_response, parse_request
 from transports.grpc.calls import Call, Calls
 from transports.grpc.management import Management
+from transports.grpc.methods import Arrival, Reply, Send, Stream, Unary
 from transports.grpc.stream import Streams
 from transports.named import named
 from transports.proto.open_inference_pb2 import ModelInferResponse, ModelStreamInferResponse
@@ -26,32 +24,33 @@ class InferenceService:
         self._management = management
         self._streams = Streams(self._stream_answer)
 
-    def method_handlers(self) -> grpc.GenericRpcHandler:
-        """Return what grpcio registers for the service."""
-        handlers = {
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(self.infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self.stream_infer),
-            **self._management.handlers(),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+    def unary(self) -> dict[str, Unary]:
+        """Return the methods of one request by path."""
+        methods = {"ModelInfer": self.infer, **self._management.methods()}
+        return {f"/{SERVICE}/{name}": method for name, method in methods.items()}
+
+    def streams(self) -> dict[str, Stream]:
+        """Return the methods of many requests by path."""
+        return {f"/{SERVICE}/ModelStreamInfer": self.stream_infer}
 
     def close(self) -> None:
         """End every stream once what it has under way is answered."""
         self._streams.close()
 
-    async def infer(self, body: bytes, context: Any) -> bytes:
+    async def infer(self, body: bytes, arrival: Arrival) -> Reply:
         """Answer one call, or refuse it."""
-        return await self._calls.unary(self._scores, body, context)
+        return await self._calls.unary(self._scores, body, arrival)
 
-    async def stream_infer(self, bodies: AsyncIterator[bytes], context: Any) -> None:
+    async def stream_infer(
+        self, bodies: AsyncIterator[bytes], arrival: Arrival, send: Send
+    ) -> Reply:
         """Answer each request of a stream; an error is the answer to its request alone."""
-        await self._streams.serve(bodies, context)
+        return await self._streams.serve(bodies, arrival, send)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
         return (await self._response(body, call)).SerializeToString()
 
-    async def _stream_answer(self, body: bytes, context: Any) -> bytes:
-        call = Call(context)
+    async def _stream_answer(self, body: bytes, call: Call) -> bytes:
         outcome = await self._calls.attempt(self._stream_scores, body, call)
         if not isinstance(outcome, ServingError):
             return outcome
@@ -69,5 +68,5 @@ class InferenceService:
         call.message_id = message.id
         call.named = named(self._engine, message.model_name, message.model_version)
         spec = self._engine.spec(message.model_name, message.model_version)
-        call.merge(decode_request(message, spec))
-        return encode_response(await self._engine.infer(call.request), message)
+        request = call.merged(decode_request(message, spec))
+        return encode_response(await self._engine.infer(request), message)

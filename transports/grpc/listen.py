@@ -1,4 +1,4 @@
-"""Take a port or a path for a grpcio server, or say why it cannot be had."""
+"""Take a port or a path, or say why it cannot be had."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ async def listen(
     """
     for family, address in await _addresses(host, port):
         try:
-            _probe(family, address)
+            _bind(family, address).close()
         except OSError as error:
             if error.errno not in _FAMILY_MISSING:
                 raise _refused(error.errno or 0, host, port) from error
@@ -51,6 +51,28 @@ def listen_unix(server: grpc.aio.Server, path: str) -> None:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from error
 
 
+async def bound_sockets(host: str, port: int) -> tuple[list[socket.socket], str]:
+    """Return a socket for every address of ``host``, and ``host:port`` with the real port.
+
+    They are bound, and do not listen yet. Raises OSError.
+    """
+    bound: list[socket.socket] = []
+    for family, address in await _addresses(host, port):
+        # Where any port will do, the first address chooses it for all.
+        chosen = bound[0].getsockname()[1] if bound else port
+        try:
+            bound.append(_bind(family, (address[0], chosen, *address[2:])))
+        except OSError as error:
+            if error.errno not in _FAMILY_MISSING or family != socket.AF_INET6:
+                for each in bound:
+                    each.close()
+                raise _refused(error.errno or 0, host, port) from error
+    if not bound:
+        raise _refused(errno.EADDRNOTAVAIL, host, port)
+    authority = f"[{host}]" if ":" in host else host
+    return bound, f"{authority}:{bound[0].getsockname()[1]}"
+
+
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
     loop = asyncio.get_running_loop()
     try:
@@ -61,13 +83,20 @@ async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]
     return [(family, address) for family, _, _, _, address in found]
 
 
-def _probe(family: int, address: tuple[object, ...]) -> None:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do: a port whose last connections are in TIME_WAIT is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    # asyncio turns Nagle off only on sockets whose protocol is said.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setblocking(False)
+        # A port whose last connections are in TIME_WAIT is free.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        probe.bind(address)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def _refused(number: int, host: str, port: int) -> OSError:

@@ -1,18 +1,15 @@
 """The Open Inference Protocol's methods that are no inference: what is served, and how it fares."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
-
-import grpc
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from transports import repository
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
-from transports.grpc.messages import parsed
-from transports.grpc.metadata import REQUEST_ID, own_id
-from transports.grpc.outcome import outcome_of, refuse
+from transports.grpc.messages import unary
+from transports.grpc.methods import Unary
 from transports.grpc.statistics import statistics_message
 from transports.proto import open_inference_pb2 as oip
 from transports.statistics import specs_asked, statistics_of
@@ -24,19 +21,19 @@ class Management:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        """Return what grpcio registers, by method."""
+    def methods(self) -> dict[str, Unary]:
+        """Return the methods by name."""
         return {
-            "ServerLive": _handler(oip.ServerLiveRequest, self._server_live),
-            "ServerReady": _handler(oip.ServerReadyRequest, self._server_ready),
-            "ModelReady": _handler(oip.ModelReadyRequest, self._model_ready),
-            "ServerMetadata": _handler(oip.ServerMetadataRequest, self._server_metadata),
-            "ModelMetadata": _handler(oip.ModelMetadataRequest, self._model_metadata),
-            "ModelConfig": _handler(oip.ModelConfigRequest, self._model_config),
-            "ModelStatistics": _handler(oip.ModelStatisticsRequest, self._model_statistics),
-            "RepositoryIndex": _handler(oip.RepositoryIndexRequest, self._index),
-            "RepositoryModelLoad": _handler(oip.RepositoryModelLoadRequest, self._load),
-            "RepositoryModelUnload": _handler(oip.RepositoryModelUnloadRequest, self._unload),
+            "ServerLive": unary(oip.ServerLiveRequest, self._server_live),
+            "ServerReady": unary(oip.ServerReadyRequest, self._server_ready),
+            "ModelReady": unary(oip.ModelReadyRequest, self._model_ready),
+            "ServerMetadata": unary(oip.ServerMetadataRequest, self._server_metadata),
+            "ModelMetadata": unary(oip.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": unary(oip.ModelConfigRequest, self._model_config),
+            "ModelStatistics": unary(oip.ModelStatisticsRequest, self._model_statistics),
+            "RepositoryIndex": unary(oip.RepositoryIndexRequest, self._index),
+            "RepositoryModelLoad": unary(oip.RepositoryModelLoadRequest, self._load),
+            "RepositoryModelUnload": unary(oip.RepositoryModelUnloadRequest, self._unload),
         }
 
     async def _server_live(self, request: Any) -> Any:
@@ -107,18 +104,3 @@ class Management:
         yield "schedule_policy"
         if statistics_of(self._engine) is not None:
             yield "statistics"
-
-
-def _handler(request_class: Any, answer: Callable[[Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:
-    async def method(body: bytes, context: Any) -> bytes:
-        request = await parsed(request_class, body, context)
-        request_id = own_id(dict(context.invocation_metadata()))
-        outcome = await outcome_of(answer(request), lambda: request_id)
-        if isinstance(outcome, ServingError):
-            refuse(context, outcome, request_id)
-            return b""
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        serialised: bytes = outcome.SerializeToString()
-        return serialised
-
-    return grpc.unary_unary_rpc_method_handler(method)

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scheduler.errors import Code, ServingError
 from transports.grpc.metadata import REQUEST_ID
+from transports.grpc.methods import Reply
 from transports.status import STATUS
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ MAX_DETAIL_CHARS = 1024
 async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | ServingError:
     """Await ``work``; return what it gives or the error to send instead.
 
-    Raises CancelledError if grpcio cancels the call.
+    Raises CancelledError if the engine cancels the call.
     """
     try:
         return await work
@@ -30,7 +31,7 @@ async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | S
         # runs.
         return error.with_traceback(None)
     except asyncio.CancelledError:
-        if _cancelled_by_grpc():
+        if _cancelled_by_engine():
             raise
         # Raised as it is, with the call still open, it would leave the client without a status.
         return ServingError(Code.CANCELLED, "the server cancelled the request")
@@ -39,20 +40,16 @@ async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | S
         return ServingError(Code.INTERNAL, f"internal error; request id {request_id()}")
 
 
-def refuse(context: Any, failure: ServingError, request_id: str) -> None:
-    """Set the status of ``failure``, with which the call ends when its handler returns.
-
-    ``context.abort`` would raise, and the traceback hold the message for longer than the call.
-    """
+def refusal(failure: ServingError, request_id: str) -> Reply:
+    """Return how a call ends that failed with ``failure``."""
     trailers = [(REQUEST_ID, request_id)]
     if failure.retry_after_s is not None:
         trailers.append(("grpc-retry-pushback-ms", str(math.ceil(failure.retry_after_s * 1000))))
-    context.set_trailing_metadata(tuple(trailers))
-    context.set_code(STATUS[failure.code].grpc)
-    context.set_details(failure.detail[:MAX_DETAIL_CHARS])
+    detail = failure.detail[:MAX_DETAIL_CHARS]
+    return Reply(STATUS[failure.code].grpc, detail=detail, trailers=tuple(trailers))
 
 
-def _cancelled_by_grpc() -> bool:
-    """Tell grpcio cancelling this call's task from a future within being cancelled."""
+def _cancelled_by_engine() -> bool:
+    """Tell the engine cancelling this call's task from a future within being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

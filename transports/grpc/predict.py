@@ -1,17 +1,17 @@
 """``predictor.Predictor/Predict``: TorchRec's wire."""
 
-from typing import Any
-
-import grpc
-
 from scheduler.engine import Engine
 from transports.codecs.predictor import decode_request, encode_response
 from transports.grpc.calls import Call, Calls
+from transports.grpc.metadata import text_in
+from transports.grpc.methods import Arrival, Reply, Unary
 
 SERVICE = "predictor.Predictor"
 
+_PATH = f"/{SERVICE}/Predict"
 # Metadata of a call: the model that it is for, which the message cannot say.
 _MODEL = "narsil-model"
+MODEL_KEYS = {_PATH: _MODEL}
 
 
 class PredictService:
@@ -21,16 +21,15 @@ class PredictService:
         self._engine = engine
         self._calls = calls
 
-    def method_handlers(self) -> grpc.GenericRpcHandler:
-        """Return what grpcio registers for the service."""
-        handlers = {"Predict": grpc.unary_unary_rpc_method_handler(self.predict)}
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+    def unary(self) -> dict[str, Unary]:
+        """Return the methods by path."""
+        return {_PATH: self.predict}
 
-    async def predict(self, body: bytes, context: Any) -> bytes:
+    async def predict(self, body: bytes, arrival: Arrival) -> Reply:
         """Answer one call, or refuse it."""
-        return await self._calls.unary(self._scores, body, context, _MODEL)
+        return await self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
-        model = self._engine.spec(call.metadata.get(_MODEL, "")).name
-        call.merge(decode_request(body, model))
-        return encode_response(await self._engine.infer(call.request))
+        model = self._engine.spec(text_in(call.metadata, _MODEL)).name
+        request = call.merged(decode_request(body, model))
+        return encode_response(await self._engine.infer(request))

@@ -1,0 +1,117 @@
+"""The methods on grpcio: one grpc.aio server on the running loop (uvloop or the default one).
+
+Methods are registered without message classes: grpcio hands over bytes.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from transports.grpc.credentials import server_credentials
+from transports.grpc.listen import listen, listen_unix
+from transports.grpc.methods import Arrival, Methods, Reply, Stream, Unary
+from transports.grpc.options import HEADROOM, GrpcOptions
+
+
+class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
+    """Serve ``methods``."""
+
+    def __init__(self, options: GrpcOptions, methods: Methods) -> None:
+        self._options = options
+        self._server = grpc.aio.server(options=_channel_arguments(options))
+        self._handlers = {
+            **{path: _unary_handler(path, method) for path, method in methods.unary.items()},
+            **{path: _stream_handler(path, method) for path, method in methods.streams.items()},
+        }
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of one call, None if there is no such method; grpcio asks."""
+        return self._handlers.get(handler_call_details.method)
+
+    async def start(self) -> tuple[str, ...]:
+        """Listen and serve; return the addresses.
+
+        Raises OSError for a taken port or path, or an unusable certificate.
+        """
+        addresses = await _listen(self._server, self._options)
+        self._server.add_generic_rpc_handlers((self,))
+        await self._server.start()
+        return addresses
+
+    async def stop(self, hold_s: float, grace_s: float, refuse: Callable[[], None]) -> None:
+        """Serve on for ``hold_s`` seconds, say GOAWAY, ``refuse``, finish within ``grace_s``."""
+        await asyncio.sleep(hold_s)
+        stopping = asyncio.create_task(self._server.stop(grace_s))
+        await asyncio.sleep(0)  # the task begins with the GOAWAY
+        refuse()
+        await stopping
+
+
+def _unary_handler(path: str, method: Unary) -> grpc.RpcMethodHandler:
+    async def answer(body: bytes, context: Any) -> bytes:
+        reply = await method(body, _arrival(path, context))
+        _end(context, reply)
+        return reply.body or b""
+
+    return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def _stream_handler(path: str, method: Stream) -> grpc.RpcMethodHandler:
+    async def serve(bodies: AsyncIterator[bytes], context: Any) -> None:
+        _end(context, await method(aiter(bodies), _arrival(path, context), context.write))
+
+    return grpc.stream_stream_rpc_method_handler(serve)
+
+
+def _arrival(path: str, context: Any) -> Arrival:
+    left_s, now_s = context.time_remaining(), time.perf_counter()
+    deadline_s = math.inf if left_s is None else now_s + left_s
+    return Arrival(path, dict(context.invocation_metadata()), now_s, deadline_s)
+
+
+def _end(context: Any, reply: Reply) -> None:
+    """Set the status with which the call ends when its handler returns.
+
+    ``context.abort`` would raise, and the traceback hold the message for longer than the call.
+    """
+    context.set_trailing_metadata(reply.trailers)
+    if reply.status is not grpc.StatusCode.OK:
+        context.set_code(reply.status)
+        context.set_details(reply.detail)
+
+
+async def _listen(server: grpc.aio.Server, options: GrpcOptions) -> tuple[str, ...]:
+    addresses = []
+    if options.host:
+        tls = server_credentials(options.tls_files) if options.tls_files else None
+        addresses.append(await listen(server, options.host, options.port, tls))
+    unix = options.unix_address
+    if unix is not None:
+        unix.claim(lambda path: listen_unix(server, path))
+        addresses.append(unix.url)
+    return tuple(addresses)
+
+
+def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
+    arguments = [
+        ("grpc.max_receive_message_length", int(options.max_message_bytes * HEADROOM)),
+        ("grpc.max_send_message_length", options.max_message_bytes),
+        ("grpc.max_concurrent_streams", options.max_concurrent_streams),
+        # Clients commonly ping idle connections every 10 s, now and then a little early; grpcio's
+        # default, and exactly 10 s, cut them off for that at the fourth ping.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # On Linux grpcio shares ports by default: two servers would split the clients unnoticed.
+        ("grpc.so_reuseport", 0),
+    ]
+    if options.max_connection_age_s:
+        age_ms = round(options.max_connection_age_s * 1000)
+        arguments += [
+            ("grpc.max_connection_age_ms", age_ms),
+            ("grpc.max_connection_age_grace_ms", age_ms),
+        ]
+    return arguments

@@ -1,0 +1,62 @@
+"""What an engine serves: methods from bytes to bytes, without a word about the wire.
+
+A service gives its methods by path; ``engine_grpcio`` and ``nghttp2`` each carry all of them.
+"""
+
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import grpc
+
+from scheduler.errors import ServingError
+
+# By name in lower case; values of names that end in -bin are bytes.
+Metadata: TypeAlias = Mapping[str, str | bytes]
+
+
+class Arrival(NamedTuple):
+    """What a call says before its first message; times are those of ``time.perf_counter``."""
+
+    path: str
+    metadata: Metadata
+    began_s: float
+    deadline_s: float = math.inf
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the client gives up; infinite if it said nothing."""
+        if self.deadline_s == math.inf:
+            return math.inf
+        return self.deadline_s - time.perf_counter()
+
+
+class Reply(NamedTuple):
+    """How a call ends: with a status and, of a unary call that succeeds, the answer's bytes."""
+
+    status: grpc.StatusCode
+    body: bytes | None = None
+    detail: str = ""
+    trailers: tuple[tuple[str, str], ...] = ()
+
+
+# Answers a call of one request.
+Unary: TypeAlias = Callable[[bytes, Arrival], Awaitable[Reply]]
+# Sends one message; returns when the client has room for the next.
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+# Answers a call of any number of requests with any number of messages.
+Stream: TypeAlias = Callable[[AsyncIterator[bytes], Arrival, Send], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """Every method by its path, ``/package.Service/Method``.
+
+    ``refused`` reports a call that the engine turned away by itself, and says how it ends.
+    """
+
+    unary: Mapping[str, Unary]
+    streams: Mapping[str, Stream]
+    refused: Callable[[Arrival, ServingError], Reply]

@@ -1,0 +1,1 @@
+"""gRPC on libnghttp2: asyncio.Protocol around the sans-IO binding ngh2."""

@@ -1,0 +1,181 @@
+"""One HTTP/2 stream as a gRPC call: bytes come in, a task runs the method, a reply goes out."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+import grpc
+
+from scheduler.errors import Code, ServingError
+from transports.grpc.methods import Arrival, Reply, Unary
+from transports.grpc.nghttp2.messages import MessageReader, Packed, unpack
+from transports.grpc.nghttp2.wire import Wire
+
+logger = logging.getLogger(__name__)
+
+# How long a call that is refused by its head may take to send more.
+REFUSAL_DELAY_S = 0.05
+
+
+class Call:
+    """What every call does.
+
+    ``over`` once there is a reply or the client has left; ``complete`` once the client has sent
+    its all. ``heard_s`` is when it last sent anything.
+    """
+
+    def __init__(self, wire: Wire, stream_id: int, arrival: Arrival, reader: MessageReader) -> None:
+        self.arrival = arrival
+        self.reader = reader
+        self.heard_s = arrival.began_s
+        self.over = self.complete = False
+        self._wire = wire
+        self._stream_id = stream_id
+        self._answering = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def owes_bytes(self) -> bool:
+        """Whether the client has begun a message and not sent its end."""
+        return self.reader.buffered_bytes > 0
+
+    def received(self, data: bytes) -> None:
+        """Take bytes off the wire; if the call is ``complete`` they are the last."""
+        if data:
+            self._wire.consumed(self._stream_id, len(data))
+
+    def left(self) -> None:
+        """The stream is gone: whatever still runs for it is cancelled."""
+        self.over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def cut(self, reply: Reply) -> None:
+        """End the call with ``reply``, whatever it is doing."""
+        self._end(reply)
+        if self._task is not None:
+            self._task.cancel()
+
+    def refuse(self, failure: ServingError) -> None:
+        """Turn the call away and report it."""
+        if not self.over:
+            self.cut(self._wire.refused(self.arrival, failure))
+
+    def _start(self) -> None:
+        self._task = self._wire.start(self._run())
+
+    async def _run(self) -> None:
+        """Run the method and send its reply."""
+        try:
+            reply = await self._reply()
+        except ServingError as failure:  # in what was to be unpacked
+            reply = self._wire.refused(self.arrival, failure)
+        except Exception:
+            logger.exception("%s: unexpected error", self.arrival.metadata.get("x-request-id", ""))
+            reply = Reply(grpc.StatusCode.INTERNAL, detail="internal error")
+        self._end(reply)
+
+    def _reply(self) -> Awaitable[Reply]:
+        """Call the method."""
+        raise NotImplementedError
+
+    async def _unpacked(self, message: Packed) -> bytes:
+        """Unpack while others have their turn. Raises ServingError."""
+        pieces = []
+        for piece in unpack(message, self.reader.limit_bytes):
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        return b"".join(pieces)
+
+    def _send(self, body: bytes) -> None:
+        if not self._answering:
+            self._answering = True
+            self._wire.begin(self._stream_id)
+        self._wire.send(self._stream_id, body)
+
+    def _end(self, reply: Reply) -> None:
+        if self.over:
+            return
+        self.over = True
+        if reply.body is not None:
+            self._send(reply.body)
+        if self._answering:
+            self._wire.end(self._stream_id, reply)
+        else:
+            self._wire.end_without_answer(self._stream_id, reply)
+        if not self.complete:
+            self._wire.stop_upload(self._stream_id)
+
+
+class RefusedCall(Call):
+    """A call that its head condemns.
+
+    It hears of it with its first message, or soon: clients (grpcio's on asyncio) that are still
+    about to send one when they are refused take that for a fault of their own.
+    """
+
+    def __init__(
+        self, wire: Wire, stream_id: int, arrival: Arrival, reader: MessageReader, reply: Reply
+    ) -> None:
+        super().__init__(wire, stream_id, arrival, reader)
+        self._refusal = reply
+        later = asyncio.get_running_loop().call_later
+        self._timer = later(REFUSAL_DELAY_S, self.cut, reply)
+
+    def received(self, data: bytes) -> None:
+        """Take the first bytes off the wire, and refuse."""
+        super().received(data)
+        self.cut(self._refusal)
+
+    def left(self) -> None:
+        """The stream is gone."""
+        super().left()
+        self._timer.cancel()
+
+
+class UnaryCall(Call):
+    """A call of exactly one request; its method begins once all of it is here."""
+
+    def __init__(
+        self, wire: Wire, stream_id: int, arrival: Arrival, reader: MessageReader, method: Unary
+    ) -> None:
+        super().__init__(wire, stream_id, arrival, reader)
+        self._method = method
+        self._body: bytes | Packed | None = None
+
+    @property
+    def owes_bytes(self) -> bool:
+        """Whether the request is incomplete: that of a unary call is due at once."""
+        return self._task is None
+
+    def received(self, data: bytes) -> None:
+        """Take bytes off the wire; begin with the last."""
+        super().received(data)
+        if self.over:
+            return
+        try:
+            for body in self.reader.feed(data):
+                if self._body is not None:
+                    raise _cardinality("more than one")
+                self._body = body
+            if self.complete:
+                self.reader.finish()
+                if self._body is None:
+                    raise _cardinality("none")
+                self._start()
+        except ServingError as failure:
+            self.refuse(failure)
+
+    def _reply(self) -> Awaitable[Reply]:
+        body, self._body = self._body, None
+        if isinstance(body, bytes):
+            return self._method(body, self.arrival)
+        assert body is not None
+        return self._unpack_and_reply(body)
+
+    async def _unpack_and_reply(self, message: Packed) -> Reply:
+        return await self._method(await self._unpacked(message), self.arrival)
+
+
+def _cardinality(number: str) -> ServingError:
+    return ServingError(Code.UNSUPPORTED, f"the method takes one request message, got {number}")
