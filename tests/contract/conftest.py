@@ -11,7 +11,7 @@ from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
 from tests.fixtures.requests import as_json, as_protobuf
 from tests.fixtures.serving import AlreadyLoaded, Served, serving
-from tests.fixtures.wires import WIRES, Wire, connect
+from tests.fixtures.wires import EVERY_WIRE, Wire, connect
 
 
 @pytest.fixture
@@ -41,28 +41,28 @@ async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIte
         yield running
 
 
-@pytest.fixture(params=WIRES)
+@pytest.fixture(params=EVERY_WIRE)
 async def wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served``."""
     async with connect(request.param, served) as client:
         yield client
 
 
-@pytest.fixture(params=[name for name in WIRES if name.endswith("json")])
+@pytest.fixture(params=[name for name in EVERY_WIRE if name.endswith("json")])
 async def json_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served`` that speaks JSON."""
     async with connect(request.param, served) as client:
         yield client
 
 
-@pytest.fixture(params=[name for name in WIRES if not name.endswith("json")])
+@pytest.fixture(params=[name for name in EVERY_WIRE if not name.endswith("json")])
 async def protobuf_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served`` that speaks predictor.proto."""
     async with connect(request.param, served) as client:
         yield client
 
 
-@pytest.fixture(params=WIRES)
+@pytest.fixture(params=EVERY_WIRE)
 async def fake_wire(request: pytest.FixtureRequest, served_fake: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served_fake``."""
     async with connect(request.param, served_fake) as client:

@@ -14,7 +14,7 @@ from tests.contract.conftest import encode
 from tests.fixtures.gates import Gate
 from tests.fixtures.requests import random_request
 from tests.fixtures.serving import Served, serving
-from tests.fixtures.wires import WIRES, Answer, Wire, connect
+from tests.fixtures.wires import EVERY_WIRE, Answer, Wire, connect
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_deadline_that_passes_in_the_queue_means_the_request_never_runs(
     assert rows_run(fake) == [1]
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", EVERY_WIRE)
 async def test_a_full_queue_refuses_at_once_and_names_its_limit(
     name: str, fake: FakeBackend, gate: Gate, certificates: Path
 ) -> None:

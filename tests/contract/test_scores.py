@@ -11,7 +11,7 @@ from tests.contract.conftest import encode
 from tests.fixtures.requests import random_request
 from tests.fixtures.scores import assert_same_scores
 from tests.fixtures.serving import Served
-from tests.fixtures.wires import WIRES, Wire, connect
+from tests.fixtures.wires import EVERY_WIRE, Wire, connect
 
 
 def alone(served: Served, request: InferRequest) -> Array:
@@ -61,5 +61,5 @@ async def test_requests_of_all_wires_at_once_each_get_their_own_scores(served: S
             await asyncio.gather(*(ask(wire, 100 * number + n) for n in range(20)))
 
     async with asyncio.TaskGroup() as group:
-        for number, name in enumerate(WIRES):
+        for number, name in enumerate(EVERY_WIRE):
             group.create_task(client(name, number))

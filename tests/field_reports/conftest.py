@@ -13,6 +13,8 @@ from tests.fixtures.wires import Wire, connect
 __all__ = ["fake", "fake_wire", "gate", "served_fake", "wire"]
 
 # Each transport once: where the encoding matters, tests ask for ``fake_wire``.
+SERVED_TRANSPORTS = ("grpc", "http-json", "http3-protobuf")
+# grpcio's engine too, which in-process servers have beside the default one.
 TRANSPORTS = ("grpc", "grpc-grpcio", "http-json", "http3-protobuf")
 
 

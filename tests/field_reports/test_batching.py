@@ -14,7 +14,7 @@ from tests.fixtures.gates import Gate, Outputs, TwistedBackend, make_request, se
 from tests.fixtures.manual_clock import on_manual_clock
 from tests.fixtures.requests import VALUES, random_request
 from tests.fixtures.serving import Served
-from tests.fixtures.wires import WIRES, Wire, connect
+from tests.fixtures.wires import EVERY_WIRE, Wire, connect
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -83,7 +83,7 @@ async def test_64_clients_at_once_over_all_wires_each_get_the_scores_of_their_ow
     """Field report 3: Triton #5733 #3211."""
 
     async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(connect(name, served_fake)) for name in WIRES]
+        wires = [await stack.enter_async_context(connect(name, served_fake)) for name in EVERY_WIRE]
 
         async def client(number: int) -> None:
             wire = wires[number % len(wires)]

@@ -10,7 +10,7 @@ import pytest
 from scheduler.types import ModelSpec
 from tests.e2e.clients import served_by, until
 from tests.e2e.process import narsil_serve
-from tests.field_reports.conftest import TRANSPORTS
+from tests.field_reports.conftest import SERVED_TRANSPORTS
 from tests.fixtures.raw_http import RawConnection, raw
 from tests.fixtures.requests import as_json, as_protobuf, random_request
 from tests.fixtures.serving import Served
@@ -73,7 +73,9 @@ async def test_sigterm_first_turns_readiness_off_then_refuses_connections_and_fa
         stop = asyncio.Event()
         spec = served.backend.spec
         async with asyncio.TaskGroup() as group, raw(process.urls["http"]) as kept:
-            loads = [group.create_task(ask_until(served, spec, name, stop)) for name in TRANSPORTS]
+            loads = [
+                group.create_task(ask_until(served, spec, name, stop)) for name in SERVED_TRANSPORTS
+            ]
             assert not await is_unready(kept)
             process.terminate()
             await until(lambda: is_unready(kept))
@@ -92,7 +94,7 @@ async def test_sigterm_first_turns_readiness_off_then_refuses_connections_and_fa
 
 async def ask_once(served: Served, spec: ModelSpec) -> None:
     """Ask over a new connection of every transport; each must answer."""
-    for name in TRANSPORTS:
+    for name in SERVED_TRANSPORTS:
         async with connect(name, served) as wire:
             request = random_request(spec, rows=1, seed=0)
             body = as_json(request, spec) if wire.json else as_protobuf(request)

@@ -127,7 +127,10 @@ def test_one_name_for_several_models_is_refused(tmp_path: Path, argv: list[str])
         ("[models.a.scheduler]\nmoed = 'x'\n", ("'models.a.scheduler'", "did you mean 'mode'")),
         ("[models.a.scheduler]\nmode = 'x'\n", ("'models.a.scheduler'", "mode must be", "'x'")),
         ("[models.a]\nlanes = 'x'\n", ("models.a.lanes must be int", "'x'")),
-        ("[models.a]\nbackend = 'nope'\n", ("models.a.backend", "'nope'", "fake, torch_dlrm")),
+        (
+            "[models.a]\nbackend = 'nope'\n",
+            ("models.a.backend", "'nope'", "installed: fake, "),
+        ),
         ("[models.a]\nbackend = 3\n", ("models.a.backend", "3")),
         ("[models]\na = 'x'\n", ("models.a", "[models.NAME]")),
         ("[models.a]\nscheduler = 'x'\n", ("models.a.scheduler",)),
