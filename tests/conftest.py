@@ -6,12 +6,15 @@ import pytest
 
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
 from tests.fixtures.native import kernel_cache, native_backend
+from tests.fixtures.onnx import onnx_backend, onnx_folder
 
 __all__ = [
     "certificates",
     "golden",
     "kernel_cache",
     "native_backend",
+    "onnx_backend",
+    "onnx_folder",
     "small_artifact",
     "small_backend",
 ]

@@ -29,7 +29,7 @@ async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Se
 
 
 # Add a backend of yours: a name here and a fixture of that name, which gives it loaded.
-BACKENDS = ["fake", "small_backend", "native_backend"]
+BACKENDS = ["fake", "small_backend", "native_backend", "onnx_backend"]
 
 
 @pytest.fixture(params=BACKENDS)

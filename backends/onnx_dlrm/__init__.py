@@ -1,0 +1,1 @@
+"""DLRMs in ONNX files, computed by ONNX Runtime."""

@@ -1,0 +1,1 @@
+"""``narsil export-onnx``: an artifact as an ONNX file."""

@@ -1,0 +1,111 @@
+"""Read the weights of an artifact folder, without PyTorch.
+
+Where each tensor stands is known by TorchRec's names, not proven by the file's code: what is
+written from them is compared with the artifact's own golden scores before it is kept.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.dlrm.manifest import MODEL_FILE, Manifest
+from backends.torchscript_file.reader import read_torchscript
+from backends.torchscript_file.tree import Module, Opaque, TorchScriptFile, modules
+from scheduler.errors import LoadError
+
+Floats = npt.NDArray[np.float32]
+_LOOKUP = "IntNBitTableBatchedEmbeddingBagsCodegen"
+_SCALE_BIAS_BYTES = 4  # an INT8 row starts with its scale and bias in FP16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """One table in INT8: ``value = scale * code + bias``.
+
+    ``codes`` (rows, dim) uint8 views the file; ``scale_bias`` is (rows, 2) FP16.
+    """
+
+    codes: npt.NDArray[np.uint8]
+    scale_bias: npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """``weight`` is (outputs, inputs), ``bias`` (outputs,)."""
+
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """Everything a DLRM of TorchRec learns; ``tables`` in wire order.
+
+    A ReLU follows every layer but the last of ``over``; ``sigmoid`` says whether that one's output
+    is turned into a probability.
+    """
+
+    tables: tuple[Table, ...]
+    dense: tuple[Linear, ...]
+    over: tuple[Linear, ...]
+    sigmoid: bool
+
+
+def read_weights(folder: Path, manifest: Manifest) -> Weights:
+    """Return the weights of the artifact in ``folder``. Raises LoadError."""
+    file = read_torchscript(folder / MODEL_FILE)
+    found: dict[str, Table] = {}
+    for _, module in modules(file.root):
+        if module.type_name.endswith(_LOOKUP):
+            found |= _lookup(module)
+    missing = [table.feature for table in manifest.tables if table.feature not in found]
+    if missing:
+        raise LoadError(f"{folder}: {MODEL_FILE} has no INT8 table of {', '.join(missing)}")
+    layers = dict(_layers(file))
+    return Weights(
+        tables=tuple(found[table.feature] for table in manifest.tables),
+        dense=_arch(layers, "dense_arch"),
+        over=_arch(layers, "over_arch"),
+        sigmoid=any("torch.sigmoid(" in text for text in file.code.values()),
+    )
+
+
+def _lookup(module: Module) -> dict[str, Table]:
+    given: dict[str, Any] = dict(module.attributes)
+    if given.get("scale_bias_size_in_bytes") != _SCALE_BIAS_BYTES or given.get("pooling_mode"):
+        raise LoadError("only INT8 tables pooled by their sum can be written as ONNX")
+    stores = [given.get(name) for name in ("weights_host", "weights_dev", "weights_uvm")]
+    store = next(each for each in stores if isinstance(each, np.ndarray) and each.size)
+    tables: dict[str, Table] = {}
+    entries = zip(given["embedding_specs"], given["weights_physical_offsets"],
+                  given["feature_names_per_table"], strict=True)  # fmt: skip
+    for (_, rows, dim, kind, _), offset, features in entries:
+        if not isinstance(kind, Opaque) or kind.arguments != ("int8",):
+            raise LoadError(f"the table of {features[0]!r} is not INT8")
+        alignment = given["row_alignment"]
+        stride = -(-(dim + _SCALE_BIAS_BYTES) // alignment) * alignment
+        data = store[offset : offset + rows * stride].reshape(rows, stride)
+        scale_bias = np.ascontiguousarray(data[:, :_SCALE_BIAS_BYTES]).view(np.float16)
+        codes = data[:, _SCALE_BIAS_BYTES : _SCALE_BIAS_BYTES + dim]
+        tables |= dict.fromkeys(features, Table(codes, scale_bias))
+    return tables
+
+
+def _layers(file: TorchScriptFile) -> dict[str, Linear]:
+    """Return every linear layer by its path, in the file's order."""
+    found = {}
+    for path, module in modules(file.root):
+        weight, bias = module.tensor("weight"), module.tensor("bias")
+        if weight is not None and bias is not None and weight.ndim == 2:
+            found[path] = Linear(weight.astype(np.float32), bias.astype(np.float32))
+    return found
+
+
+def _arch(layers: dict[str, Linear], name: str) -> tuple[Linear, ...]:
+    chosen = tuple(layer for path, layer in layers.items() if f".{name}." in f".{path}")
+    if not chosen:
+        raise LoadError(f"{MODEL_FILE} has no linear layers in {name}")
+    return chosen

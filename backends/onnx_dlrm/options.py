@@ -1,0 +1,16 @@
+"""What can be set for a DLRM in an ONNX file."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxDlrmOptions:
+    """Serve one ONNX file on the CPU. Name and version override what the file says."""
+
+    path: str = field(default="", metadata={"help": "ONNX file, or a folder with a model.onnx"})
+    lanes: int = field(
+        default=0, metadata={"help": "forwards at once, one thread each; 0: one per usable CPU"}
+    )
+    max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+    name: str = field(default="", metadata={"help": "model name"})
+    version: str = field(default="", metadata={"help": "model version"})
