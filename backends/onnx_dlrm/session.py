@@ -15,7 +15,10 @@ from scheduler.types import Array
 
 _ERRORS = 3  # severity: warnings about a graph are its author's, not the operator's
 _LENGTHS, _VALUES = f"{IDS}.lengths", f"{IDS}.values"
-_INTEGERS: dict[str, np.dtype[Any]] = {"tensor(int32)": np.dtype(np.int32), "tensor(int64)": np.dtype(np.int64)}
+_INTEGERS: dict[str, np.dtype[Any]] = {
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(int64)": np.dtype(np.int64),
+}
 _OUTPUTS = {"tensor(float)", "tensor(double)", "tensor(float16)", *_INTEGERS}
 # Whatever the library raises; it has no common class below Exception.
 OnnxErrors = (

@@ -32,6 +32,18 @@ async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Se
 BACKENDS = ["fake", "small_backend", "native_backend", "onnx_backend"]
 
 
+# In the default run onnx_backend meets these tests alone: the shell is the same for all.
+_SCORES = "test_scores.py"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most of the third backend's tests to the slow run; they take half a minute."""
+    for item in items:
+        if "onnx_backend" in item.name and item.path.name != _SCORES:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=BACKENDS)
 async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[Served]:
     """Each backend behind every transport."""

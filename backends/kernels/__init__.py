@@ -1,0 +1,1 @@
+"""Fused kernels, each behind a seam with an always-available NumPy member."""

@@ -1,0 +1,64 @@
+"""The interaction of a DLRM as one kernel: every vector of a row, all their products, the triangle.
+
+``interact(dense, pooled)`` takes (rows, dim) and (rows, features, dim), FP32, and returns
+(rows, dim + pairs): the dense vector, then the products of every pair of the features + 1 vectors,
+row by row of the triangle above the diagonal. Arrays are those of the kernel's own library.
+
+Nothing serves with these yet: ``native_dlrm`` has its own kernel, fused with the lookup, and the
+CUDA path of ``torch_dlrm`` is to ask ``choose`` for one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
+
+from scheduler.errors import LoadError
+
+Interact: TypeAlias = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Say where a kernel lives, whose arrays it takes and what installs it.
+
+    Its module has ``why_off() -> str`` ("" where it runs) and ``interact``.
+    """
+
+    module: str
+    arrays: str
+    install: str
+
+
+KERNELS = MappingProxyType(
+    {
+        "numpy": Kernel("backends.kernels.interaction_numpy", "numpy", "narsil"),
+        "triton": Kernel("backends.kernels.interaction_triton", "torch", "narsil[triton]"),
+        "cutile": Kernel("backends.kernels.interaction_cutile", "torch or cupy", "narsil[cutile]"),
+        "cuda": Kernel("backends.kernels.interaction_cuda", "cupy", "narsil[cupy]"),
+    }
+)
+
+
+def available() -> dict[str, str]:
+    """Return why each kernel does not run in this process; "" for those that do."""
+    return {name: _why_off(name) for name in KERNELS}
+
+
+def choose(name: str) -> Interact:
+    """Return the kernel called ``name``. Raises LoadError saying why it does not run here."""
+    if name not in KERNELS:
+        raise LoadError(f"no interaction kernel {name!r}; known: {', '.join(KERNELS)}")
+    why = _why_off(name)
+    if why:
+        raise LoadError(f"interaction kernel {name!r} is off: {why}")
+    return cast("Interact", import_module(KERNELS[name].module).interact)
+
+
+def _why_off(name: str) -> str:
+    kernel = KERNELS[name]
+    try:
+        return cast("str", import_module(kernel.module).why_off())
+    except ImportError as error:
+        return f"{error}; install it: pip install '{kernel.install}'"
