@@ -137,7 +137,9 @@ def _probe(
         raise LoadError(f"{path} does not run as a DLRM: {error}") from error
     for name, scores in outputs.items():
         if not scores.ndim or len(scores) != 2:
-            raise LoadError(f"{path}: output {name!r} does not have one entry a row")
+            raise LoadError(f"{path}: output {name!r} has shape {scores.shape} for 2 rows")
+        if not np.isfinite(scores).all():
+            raise LoadError(f"{path}: output {name!r} of an ordinary request is not finite")
     return tuple(
         TensorSpec(name, scores.dtype, ("rows", *scores.shape[1:]))
         for name, scores in outputs.items()
