@@ -16,7 +16,7 @@ def why_off() -> str:
     """Return why the kernel does not run here, or ""; compiles and runs it once."""
     arrays = arrays_on_gpu()
     if arrays is None:
-        return "neither PyTorch nor CuPy finds a CUDA device"
+        return "neither PyTorch nor CuPy, so far as imported, finds a CUDA device"
     try:
         interact(arrays.zeros((1, 16)), arrays.zeros((1, 2, 16)))
         arrays.wait()

@@ -1,5 +1,6 @@
 """onnx_dlrm gives the artifact's scores, from the file that narsil export-onnx writes."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backends.dlrm.manifest import GOLDEN_FILE, MODEL_FILE, read_manifest
 from backends.onnx_dlrm.backend import OnnxDlrmBackend
 from backends.onnx_dlrm.export.command import main as export_onnx
+from backends.onnx_dlrm.export.weights import read_weights
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import LENGTHS, OUTPUT, VALUES, Golden
+from backends.torchscript_file.reader import read_torchscript
+from backends.torchscript_file.tree import modules
 from scheduler.backend import Backend
+from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest
 from tests.fixtures.artifacts import take_rows
 
@@ -104,6 +110,41 @@ def test_export_says_what_is_wrong_and_writes_nothing(
     assert export_onnx([str(tmp_path / "there"), str(tmp_path / "out")]) == 1
     assert "has no manifest.json" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+
+
+def test_a_file_that_does_not_give_the_golden_scores_is_not_kept(
+    small_artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = tmp_path / "artifact"
+    shutil.copytree(small_artifact, artifact)
+    with np.load(artifact / GOLDEN_FILE) as golden:
+        arrays = dict(golden)
+    arrays[f"int8.{OUTPUT}"][5] += np.float32(1e-4)
+    np.savez(artifact / GOLDEN_FILE, allow_pickle=False, **arrays)
+    assert export_onnx([str(artifact), str(tmp_path / "out")]) == 1
+    assert "scores are 0.0001 from the artifact's golden ones" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [artifact]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"pooling_mode": 1}, "only INT8 tables pooled by their sum"),
+        ({"scale_bias_size_in_bytes": 8}, "only INT8 tables pooled by their sum"),
+        ({"embedding_specs": None}, "a lookup is not laid out as TorchRec's"),
+        ({"feature_names_per_table": []}, "a lookup is not laid out as TorchRec's"),
+        ({"weights_host": None}, "a lookup is not laid out as TorchRec's"),
+    ],
+)
+def test_a_lookup_of_another_kind_is_not_written(
+    small_artifact: Path, attributes: dict[str, object], words: str
+) -> None:
+    file = read_torchscript(small_artifact / MODEL_FILE)
+    for _, module in modules(file.root):
+        if "embedding_specs" in module.attributes:
+            module.attributes.update(attributes)
+    with pytest.raises(LoadError, match=words):
+        read_weights(file, read_manifest(small_artifact))
 
 
 ASK = """

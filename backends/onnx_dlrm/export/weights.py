@@ -1,18 +1,16 @@
-"""Read the weights of an artifact folder, without PyTorch.
+"""Find the weights of an artifact in its model file, without PyTorch.
 
 Where each tensor stands is known by TorchRec's names, not proven by the file's code: what is
 written from them is compared with the artifact's own golden scores before it is kept.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from backends.dlrm.manifest import MODEL_FILE, Manifest
-from backends.torchscript_file.reader import read_torchscript
 from backends.torchscript_file.tree import Module, Opaque, TorchScriptFile, modules
 from scheduler.errors import LoadError
 
@@ -54,16 +52,20 @@ class Weights:
     sigmoid: bool
 
 
-def read_weights(folder: Path, manifest: Manifest) -> Weights:
-    """Return the weights of the artifact in ``folder``. Raises LoadError."""
-    file = read_torchscript(folder / MODEL_FILE)
+def read_weights(file: TorchScriptFile, manifest: Manifest) -> Weights:
+    """Return the weights of the artifact whose model file is ``file``. Raises LoadError."""
     found: dict[str, Table] = {}
-    for _, module in modules(file.root):
-        if module.type_name.endswith(_LOOKUP):
-            found |= _lookup(module)
+    try:
+        for _, module in modules(file.root):
+            if module.type_name.endswith(_LOOKUP):
+                found |= _lookup(module)
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise LoadError(
+            f"{MODEL_FILE}: a lookup is not laid out as TorchRec's: {error!r}"
+        ) from error
     missing = [table.feature for table in manifest.tables if table.feature not in found]
     if missing:
-        raise LoadError(f"{folder}: {MODEL_FILE} has no INT8 table of {', '.join(missing)}")
+        raise LoadError(f"{MODEL_FILE} has no INT8 table of {', '.join(missing)}")
     layers = dict(_layers(file))
     return Weights(
         tables=tuple(found[table.feature] for table in manifest.tables),

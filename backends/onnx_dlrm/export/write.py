@@ -17,6 +17,7 @@ from backends.dlrm.manifest import (
     read_manifest,
     verify,
 )
+from backends.dlrm.manifest import MODEL_FILE as TORCHSCRIPT_FILE
 from backends.onnx_dlrm.backend import OnnxDlrmBackend
 from backends.onnx_dlrm.described import METADATA_KEY
 from backends.onnx_dlrm.export.graph import build
@@ -24,6 +25,7 @@ from backends.onnx_dlrm.export.storage import Storage
 from backends.onnx_dlrm.export.weights import read_weights
 from backends.onnx_dlrm.options import OnnxDlrmOptions
 from backends.onnx_dlrm.runtime import MODEL_FILE, WEIGHTS_FILE
+from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest
 
@@ -41,6 +43,8 @@ def export(artifact: Path, out: Path) -> float:
         raise LoadError(f"{out} exists; name a folder that does not")
     manifest = read_manifest(artifact)
     verify(artifact, manifest)
+    if len(manifest.outputs) != 1:
+        raise LoadError(f"{artifact} has {len(manifest.outputs)} outputs, not 1")
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -61,7 +65,7 @@ def export(artifact: Path, out: Path) -> float:
 
 
 def _write(artifact: Path, manifest: Manifest, folder: Path) -> None:
-    weights = read_weights(artifact, manifest)
+    weights = read_weights(read_torchscript(artifact / TORCHSCRIPT_FILE), manifest)
     with (folder / WEIGHTS_FILE).open("wb") as file:
         graph = build(weights, manifest.name, manifest.outputs[0], Storage(WEIGHTS_FILE, file))
     model = helper.make_model(
