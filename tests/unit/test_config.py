@@ -99,7 +99,7 @@ def test_an_unknown_environment_key_is_refused_by_name(monkeypatch: pytest.Monke
 
 
 def test_an_unknown_plugin_is_refused_and_the_installed_named() -> None:
-    with pytest.raises(PluginError, match="fake, .*torch_dlrm"):
+    with pytest.raises(PluginError, match=r"fake, .*torch_dlrm"):
         resolve(["--backend", "nope"])
     with pytest.raises(PluginError, match="grpc"):
         resolve(["--transports", "carrier-pigeon"])
