@@ -1,15 +1,10 @@
-"""Closed loop: a fixed number of requests in flight, each sent when the one before is answered."""
+"""What goes wrong in a run, and the figures of one request after another."""
 
-import asyncio
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-Send = Callable[[bytes], Awaitable[None]]
 
 
 class RequestFailedError(Exception):
@@ -68,39 +63,3 @@ class Result:
             "samples_per_s": round(rate * rows, 1),
             **{name: round(float(v), 3) for name, v in zip(names, percentiles, strict=True)},
         }
-
-
-async def run(
-    senders: Sequence[Send], bodies: Sequence[bytes], warmup_s: float, measure_s: float
-) -> Result:
-    """Keep one request in flight for each sender; forget what completes in the warm-up.
-
-    Raises NoServerError, at once, if a connection is lost.
-    """
-    begin_s = time.perf_counter() + warmup_s
-    end_s = begin_s + measure_s
-    latencies: list[float] = []
-    failures = Failures()
-
-    async def worker(send: Send, position: int) -> None:
-        while (started_s := time.perf_counter()) < end_s:
-            body = bodies[position % len(bodies)]
-            position += len(senders)
-            try:
-                await send(body)
-            except RequestFailedError as error:
-                failures.add(error)
-                continue
-            done_s = time.perf_counter()
-            if done_s >= begin_s:
-                latencies.append(done_s - started_s)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for number, send in enumerate(senders):
-                group.create_task(worker(send, number))
-    except* NoServerError as lost:
-        reason = str(lost.exceptions[0])
-    else:
-        return Result(np.array(latencies), time.perf_counter() - begin_s, failures)
-    raise NoServerError(f"{reason} ({failures})" if failures.counts else reason)

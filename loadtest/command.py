@@ -1,46 +1,69 @@
-"""``narsil bench``: closed-loop measurements of a running server, with what they ran on."""
+"""``narsil bench``: measure a running server, closed loop, open loop or up to an objective.
+
+Exit codes: 0, 1 a request failed or was answered wrongly or there is no server, 2 wrong usage,
+3 INVALID (the generator was the bottleneck), 4 a threshold was missed.
+"""
 
 import argparse
 import itertools
 import json
 import logging
-import os
-import platform
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import uvloop
-
-from loadtest import bare, clients, closed, workload
+from loadtest import bare, closed, compare, figures, flags, html, progress, session, slo, workload
+from loadtest.flags import BARE
+from loadtest.lab.manifest import manifest
+from loadtest.schedule import ScheduleError
+from loadtest.session import Measured, Session, Setting
+from loadtest.wires.kinds import KINDS
+from loadtest.workload import Mix
+from scheduler.backend import Backend
 from scheduler.errors import LoadError
 
-URLS = {
-    "grpc": "grpc://127.0.0.1:50051",
-    "http": "http://127.0.0.1:8000",
-    "http-json": "http://127.0.0.1:8000",
-    "http3": "https://localhost:8443",
-}
-BARE = "bare"
-CERTIFICATE = Path(".narsil/tls/certificate.pem")
-DISTINCT_REQUESTS = 1000
+FAILED, INVALID, MISSED = 1, 3, 4
+_CLOSED_GUESS = 32
+# How the found rate is confirmed: longer, and a little lower if it is not kept.
+_CONFIRM_TIMES, _CONFIRM_STEP, _CONFIRM_TRIES = 2.0, 0.95, 4
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure each combination and print one JSON object a line; exit code 1 if a request failed.
+    """Measure each combination and print one JSON object a line; return the exit code.
 
     Why requests fail is said on stderr. No connection ends the run.
     """
-    arguments = _arguments(argv)
+    if argv and argv[0] == "compare":
+        return compare.main(argv[1:])
+    arguments = flags.parse(argv)
     # aioquic also logs why a handshake failed; the exception says it once.
     logging.getLogger("quic").addHandler(logging.NullHandler())
     try:
-        return _run(arguments, argv, _shape(arguments.artifact))
-    except (closed.NoServerError, LoadError) as error:
+        return _run(arguments, argv)
+    except (closed.NoServerError, LoadError, ScheduleError) as error:
         print(f"narsil bench: {error}", file=sys.stderr)
-        return 1
+        return FAILED
+
+
+def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    shape = _shape(arguments.artifact)
+    head = {**manifest(arguments), "command": ["narsil", "bench", *argv]}
+    print(json.dumps(head))
+    backend = None
+    if BARE in arguments.wire or arguments.verify:
+        backend = bare.load(arguments.artifact, "torch_dlrm")
+    golden = backend if arguments.verify else None
+    with progress.shown() as look, session.opened(arguments, shape, golden, look) as opened:
+        report = _Report(opened, head)
+        for setting in _settings(arguments):
+            if setting.wire == BARE and backend is not None:
+                report.bare(setting, backend)
+            elif arguments.search:
+                _search(report, setting)
+            else:
+                report.add(opened.measure(setting))
+    report.write()
+    return report.code
 
 
 def _shape(artifact: Path) -> workload.ModelShape:
@@ -50,113 +73,105 @@ def _shape(artifact: Path) -> workload.ModelShape:
         raise LoadError(f"{artifact} is not an artifact folder: {error}") from error
 
 
-def _run(arguments: argparse.Namespace, argv: Sequence[str], shape: workload.ModelShape) -> int:
-    print(json.dumps({"machine": machine(), "command": ["narsil", "bench", *argv]}))
-    failed = False
-    direct = bare.load(arguments.artifact, "torch_dlrm") if BARE in arguments.wire else None
-    for wire, rows, concurrency in _combinations(arguments):
-        if wire == BARE and direct is not None:
-            result = bare.run(direct, shape, rows, DISTINCT_REQUESTS, arguments.seconds)
-        else:
-            result = _measure(arguments, shape, wire, rows, concurrency)
-        labels = {"wire": wire, "rows": rows, "concurrency": concurrency}
-        print(json.dumps({**labels, **result.summary(rows)}), flush=True)
-        if result.errors:
-            failed = True
-            print(f"narsil bench: {result.failures}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _combinations(arguments: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
+def _settings(arguments: argparse.Namespace) -> Iterator[Setting]:
     """Repeat the whole round, so that a slow spell of the machine hits all combinations alike."""
+    loads = [(1, rate) for rate in arguments.rate or ()]
+    loads = loads or [(concurrency, 0.0) for concurrency in arguments.concurrency]
     for _ in range(arguments.repeats):
-        for wire, rows, concurrency in itertools.product(
-            arguments.wire, arguments.rows, arguments.concurrency
-        ):
-            if wire != BARE or concurrency == 1:
-                yield wire, rows, concurrency
+        for wire, rows, load in itertools.product(arguments.wire, arguments.rows, loads):
+            mix = Mix(rows, arguments.pooling, arguments.zipf)
+            if wire == BARE:
+                if load == (1, 0.0):
+                    yield Setting(wire, "", mix)
+                continue
+            for url in arguments.url or [KINDS[wire].url]:
+                yield Setting(wire, url, mix, *load)
 
 
-def _measure(
-    arguments: argparse.Namespace,
-    shape: workload.ModelShape,
-    wire: str,
-    rows: int,
-    concurrency: int,
-) -> closed.Result:
-    encoding: workload.Encoding = "json" if wire == "http-json" else "protobuf"
-    bodies = workload.make_bodies(shape, rows, DISTINCT_REQUESTS, arguments.seed, encoding)
-    content_type = "application/json" if encoding == "json" else "application/x-protobuf"
-    url = arguments.url or URLS[wire]
+def _search(report: "_Report", setting: Setting) -> None:
+    """Find the highest rate that keeps the objective, then confirm it in a longer run."""
+    opened, given = report.session, report.session.arguments
 
-    async def run() -> closed.Result:
-        async with clients.connect(url, concurrency, content_type, arguments.ca) as senders:
-            return await closed.run(senders, bodies, arguments.warmup, arguments.seconds)
+    def keeps(rate: float, longer: float = 1.0) -> Measured | None:
+        tried = Setting(setting.wire, setting.url, setting.mix, 1, rate)
+        measured = opened.measure(tried, given.seconds * longer)
+        report.print(measured, probe=True)
+        return measured if given.slo.met(measured.outcome) and not measured.faults else None
 
-    return uvloop.run(run())
-
-
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="narsil bench",
-        description="Measure a running server, closed loop. Lists are separated by commas.",
-    )
-    shown = "(default: %(default)s)"
-    add = parser.add_argument
-    add("artifact", type=Path, help="artifact folder that is being served")
-    wires = f"{', '.join(URLS)}, or {BARE}: no server"
-    add("--wire", type=_wires, default="grpc", help=f"{wires} {shown}")
-    add("--url", help="where the server listens, if not at the wire's usual port on this host")
-    add("--rows", type=_numbers, default="100", help=f"samples a request {shown}")
-    add("--concurrency", type=_numbers, default="1", help=f"requests in flight {shown}")
-    add("--seconds", type=float, default=10.0, help=f"how long to measure each {shown}")
-    add("--warmup", type=float, default=2.0, help=f"seconds before measuring {shown}")
-    add("--repeats", type=int, default=1, help=f"rounds over all combinations {shown}")
-    add("--seed", type=int, default=0, help=f"of the requests {shown}")
-    add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
-    arguments = parser.parse_args(argv)
-    for wire in arguments.wire:
-        if arguments.url and wire != BARE and not _fits(arguments.url, wire):
-            scheme = urlsplit(URLS[wire]).scheme
-            parser.error(f"--url {arguments.url}: --wire {wire} expects {scheme}://HOST:PORT")
-    return arguments
+    closed_loop = Setting(setting.wire, setting.url, setting.mix, _CLOSED_GUESS)
+    most = opened.measure(closed_loop)
+    report.print(most, probe=True)
+    guess = max(1.0, most.outcome.answered / most.outcome.elapsed_s)
+    rate = slo.search(lambda rate: keeps(rate) is not None, guess, given.precision)
+    for _ in range(_CONFIRM_TRIES if rate else 0):
+        if (confirmed := keeps(rate, _CONFIRM_TIMES)) is not None:
+            report.add(confirmed)
+            return
+        rate *= _CONFIRM_STEP
+    print(f"narsil bench: no rate keeps {given.slo}", file=sys.stderr)
+    report.codes.add(MISSED)
 
 
-def _fits(url: str, wire: str) -> bool:
-    # The scheme picks the protocol: another one would be measured under this wire's name.
-    try:
-        target = urlsplit(url)
-        return target.scheme == urlsplit(URLS[wire]).scheme and None not in (
-            target.hostname,
-            target.port,
-        )
-    except ValueError:
-        return False
+class _Report:
+    """Print each run, keep it for the files, and the exit codes that it asks for."""
 
+    def __init__(self, opened: Session, head: dict[str, object]) -> None:
+        self.session = opened
+        self.codes: set[int] = set()
+        self._head = head
+        self._runs: list[dict[str, object]] = []
+        self._printed = 0
 
-def _wires(text: str) -> list[str]:
-    wires = text.split(",")
-    for wire in wires:
-        if wire not in (*URLS, BARE):
-            raise argparse.ArgumentTypeError(f"no wire {wire!r}")
-    return wires
+    @property
+    def code(self) -> int:
+        """Return the exit code: the gravest."""
+        return next((code for code in (FAILED, INVALID, MISSED) if code in self.codes), 0)
 
+    def bare(self, setting: Setting, backend: Backend) -> None:
+        """Measure the forward alone, and report it."""
+        given, rows = self.session.arguments, setting.mix.rows[0][0]
+        result = bare.run(backend, self.session.shape, rows, given.requests, given.seconds)
+        labels = setting.labels(given.arrivals, 1)
+        print(json.dumps({**labels, **result.summary(rows)}), flush=True)
+        self._runs.append({**labels, **result.summary(rows)})
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    def print(self, measured: Measured, *, probe: bool = False) -> dict[str, object]:
+        """Print the calibrations not yet printed and the run; return its figures."""
+        for key, alone in [*self.session.ceilings.items()][self._printed :]:
+            figure = alone.figures() if alone else "no null server speaks this wire"
+            print(json.dumps({"generator_alone": figure, "wire": key[0], "rows": str(key[1])}))
+        self._printed = len(self.session.ceilings)
+        line = self.session.figures(measured) | ({"probe": True} if probe else {})
+        print(json.dumps(line), flush=True)
+        return line
 
+    def add(self, measured: Measured) -> None:
+        """Print and keep a run."""
+        line = self.print(measured)
+        self._runs.append({**line, **figures.detail(measured.outcome)})
+        given, outcome = self.session.arguments, measured.outcome
+        asked = outcome.answered + outcome.errors
+        if outcome.mismatches or outcome.errors > given.max_error_rate * asked or not asked:
+            self.codes.add(FAILED)
+        if outcome.errors:
+            print(f"narsil bench: {outcome.failures}", file=sys.stderr)
+        if outcome.mismatches:
+            print(f"narsil bench: {outcome.mismatches} wrong answers", file=sys.stderr)
+        if measured.faults:
+            self.codes.add(INVALID)
+            print(f"narsil bench: INVALID: {'; '.join(measured.faults)}", file=sys.stderr)
+        if given.slo and not given.slo.met(outcome):
+            self.codes.add(MISSED)
 
-def machine() -> dict[str, object]:
-    """Return what a measurement ran on: machine, Python and library versions."""
-    return {
-        "platform": platform.platform(),
-        "cpu": _cpu_model(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "python": sys.version.split()[0],
-        **{name: version(name) for name in ("narsil", "grpcio", "uvicorn", "aioquic", "torch")},
-    }
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(": ")[2] for line in lines if "model name" in line), "unknown")
+    def write(self) -> None:
+        """Write the files that were asked for."""
+        given = self.session.arguments
+        alone = [
+            {"wire": key[0], "rows": str(key[1]), **(found.figures() if found else {})}
+            for key, found in self.session.ceilings.items()
+        ]
+        document = {"manifest": self._head, "generator_alone": alone, "runs": self._runs}
+        if given.json:
+            given.json.write_text(json.dumps(document), encoding="utf-8")
+        if given.html:
+            given.html.write_text(html.page(document), encoding="utf-8")

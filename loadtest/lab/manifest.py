@@ -10,7 +10,20 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("narsil", "numpy", "uvloop", "torch", "fbgemm_gpu-cpu")
+PACKAGES = (
+    "narsil",
+    "numpy",
+    "uvloop",
+    "torch",
+    "fbgemm_gpu-cpu",
+    "grpcio",
+    "uvicorn",
+    "aioquic",
+    "ngh2",
+    "httptools",
+)
+# "max 100000", or a quota and a period in microseconds.
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def manifest(arguments: argparse.Namespace) -> dict[str, object]:
@@ -23,6 +36,7 @@ def manifest(arguments: argparse.Namespace) -> dict[str, object]:
         "machine": {
             "cpu": _cpu_model(),
             "cpus": len(os.sched_getaffinity(0)),
+            "quota": _quota(),
             "kernel": platform.release(),
             "load_average": [round(load, 2) for load in os.getloadavg()],
         },
@@ -52,6 +66,10 @@ def _commit() -> str:
     command = [git, "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
+
+
+def _quota() -> str:
+    return _QUOTA.read_text(encoding="utf-8").strip() if _QUOTA.is_file() else "none known"
 
 
 def _cpu_model() -> str:

@@ -1,147 +1,186 @@
 """The load generator: it sends what it says, and counts what comes back."""
 
-import json
-import socket
-from contextlib import AsyncExitStack
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
 import numpy as np
 import pytest
 
 from backends.fake import FakeBackend
-from loadtest import clients, closed, command, workload
+from loadtest import drive, workload
+from loadtest.closed import NoServerError
+from loadtest.encodings import encode
+from loadtest.record import Outcome
+from loadtest.requests import Golden, Order, write
+from loadtest.wires.connect import connected
+from loadtest.wires.kinds import KINDS, target
+from loadtest.workload import Mix
 from scheduler.types import Batch
-from tests.fixtures.serving import serving
-from transports.codecs import predict_json, predictor
+from tests.fixtures.serving import Served, serving
+
+SHAPE = workload.ModelShape(3, ("cat_0", "cat_1"), (1000, 1000), "fake")
+WIRES = ["grpc", "oip-grpc", "http", "http-json", "http3"]
 
 
-@pytest.fixture
-def shape() -> workload.ModelShape:
-    return workload.ModelShape(3, ("cat_0", "cat_1"), (1000, 1000))
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A served fake and what drives it."""
+
+    served: Served
+    backend: FakeBackend
+
+    async def drive(self, wire: str, plan: drive.Plan, connections: int = 3) -> Outcome:
+        """Carry out ``plan`` over ``wire`` beside the server's loop."""
+        kind = KINDS[wire]
+        transport = {"grpc": "grpc", "http": "http", "https": "http3"}[kind.scheme]
+        url = self.served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+        place = target(kind, url, str(self.served.ca))
+
+        def run() -> Outcome:
+            with connected(kind.scheme, place, connections) as wires:
+                return drive.run(wires, plan, time.perf_counter())
+
+        return await asyncio.to_thread(run)
 
 
-def test_both_encodings_carry_the_same_seeded_requests(shape: workload.ModelShape) -> None:
-    spec = FakeBackend(FakeBackend.Options()).spec
-    bodies = {
-        encoding: workload.make_bodies(shape, 4, 5, seed=7, encoding=encoding)
-        for encoding in ("json", "protobuf")
-    }
-    assert len(set(bodies["protobuf"])) == 5
-    for text, message in zip(bodies["json"], bodies["protobuf"], strict=True):
-        decoded = predict_json.decode_request(text, spec), predictor.decode_request(message, "")
-        for name, array in decoded[0].inputs.items():
-            np.testing.assert_array_equal(array, decoded[1].inputs[name])
-
-
-@pytest.mark.parametrize("wire", ["grpc", "http", "http-json", "http3"])
-async def test_every_answer_in_the_window_is_counted(
-    wire: str, shape: workload.ModelShape, certificates: Path
-) -> None:
+@asynccontextmanager
+async def bench(certificates: Path) -> AsyncIterator[Bench]:
     backend = FakeBackend(FakeBackend.Options())
-    encoding: workload.Encoding = "json" if wire == "http-json" else "protobuf"
-    bodies = workload.make_bodies(shape, 2, 10, seed=1, encoding=encoding)
-    media_type = "application/json" if encoding == "json" else "application/x-protobuf"
     async with serving(backend, certificates) as served:
-        url = served.urls[wire.partition("-")[0]].replace("https://127.0.0.1", "https://localhost")
-        async with clients.connect(url, 3, media_type, served.ca) as senders:
-            result = await closed.run(senders, bodies, warmup_s=0.0, measure_s=0.2)
-    assert result.errors == 0
-    assert len(result.latencies_s) == sum(len(batch.requests) for batch in backend.batches)
-    assert result.summary(2)["samples_per_s"] == pytest.approx(
-        2 * result.summary(2)["requests_per_s"], rel=0.01
-    )
+        yield Bench(served, backend)
 
 
-async def test_errors_are_counted_beside_the_latencies(
-    shape: workload.ModelShape, certificates: Path
+def short(bodies: list[bytes], **more: Any) -> drive.Plan:
+    return drive.Plan(bodies, warmup_s=0.0, measure_s=0.1, **more)
+
+
+def bodies(wire: str, count: int = 10) -> list[bytes]:
+    made = workload.draws(SHAPE, Mix(((2, 1.0),)), count, seed=1)
+    encoding = KINDS[wire].encoding
+    return [encode(encoding, SHAPE.name, SHAPE.features, inputs) for _, inputs in made]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_closed_loop_counts_every_answer(wire: str, certificates: Path) -> None:
+    async with bench(certificates) as on:
+        outcome = await on.drive(wire, short(bodies(wire), in_flight=3))
+        computed = sum(len(batch.requests) for batch in on.backend.batches)
+    assert outcome.failures.first == ""
+    assert outcome.answered == computed > 0
+    assert max(len(batch.requests) for batch in on.backend.batches) <= 3
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_open_loop_sends_all_that_it_was_to_send(wire: str, certificates: Path) -> None:
+    due_s = np.linspace(0.0, 0.09, 30)
+    async with bench(certificates) as on:
+        outcome = await on.drive(wire, short(bodies(wire), due_s=due_s))
+    assert (outcome.offered, outcome.answered, outcome.errors) == (30, 30, 0)
+    assert outcome.lag.total == outcome.service.total == 30
+    assert sum(window.total for window in outcome.windows) <= 30
+
+
+async def test_what_was_due_in_the_warm_up_is_forgotten(certificates: Path) -> None:
+    due_s = np.array([0.0, 0.01, 0.06, 0.07, 0.08])
+    plan = drive.Plan(bodies("http"), warmup_s=0.05, measure_s=0.05, due_s=due_s)
+    async with bench(certificates) as on:
+        outcome = await on.drive("http", plan)
+    assert (outcome.offered, outcome.answered) == (3, 3)
+
+
+@pytest.mark.parametrize("wire", ["grpc", "http", "http3"])
+async def test_a_stall_of_the_server_counts_from_the_intended_send(
+    wire: str, certificates: Path
 ) -> None:
-    backend = FakeBackend(FakeBackend.Options())
+    due_s = np.linspace(0.0, 0.1, 11)
+    async with bench(certificates) as on:
+        stalls = iter([0.3])
+        on.backend.before_run = lambda batch: time.sleep(next(stalls, 0.0))
+        plan = short(bodies(wire), due_s=due_s)
+        outcome = await on.drive(wire, plan, connections=1)
+    assert outcome.answered == 11
+    # All but the first were to be sent during the stall, and none of that wait is forgiven.
+    assert outcome.response.percentile(10) >= 0.15
+    if wire == "http":
+        # They were only sent when the one connection was free again, which is no lag of ours.
+        assert outcome.service.percentile(50) < outcome.response.percentile(50)
 
-    def fail(batch: Batch) -> None:
-        raise RuntimeError("no")
 
-    backend.before_run = fail
-    bodies = workload.make_bodies(shape, 2, 10, seed=1, encoding="protobuf")
-    async with serving(backend, certificates) as served:
-        url = f"grpc://{urlsplit(served.urls['grpc']).netloc}"
-        async with clients.connect(url, 2, "", served.ca) as senders:
-            result = await closed.run(senders, bodies, warmup_s=0.0, measure_s=0.05)
-    assert result.errors > 0
-    assert result.summary(2) == {"requests": 0, "errors": result.errors}
-
-
-def test_the_bare_forward_needs_no_server(
-    small_artifact: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("wire", ["grpc", "http", "http3"])
+async def test_errors_are_counted_by_code_beside_the_latencies(
+    wire: str, certificates: Path
 ) -> None:
-    arguments = ["--wire", "bare", "--rows", "1,3", "--seconds", "0.05"]
-    assert command.main([str(small_artifact), *arguments]) == 0
-    head, *lines = map(json.loads, capsys.readouterr().out.splitlines())
-    assert head["machine"]["cpus"] > 0
-    assert [(line["wire"], line["rows"]) for line in lines] == [("bare", 1), ("bare", 3)]
-    assert all(line["requests"] > 0 for line in lines)
+    async with bench(certificates) as on:
+
+        def fail(batch: Batch) -> None:
+            raise RuntimeError("no")
+
+        on.backend.before_run = fail
+        outcome = await on.drive(wire, short(bodies(wire), in_flight=2))
+    assert outcome.answered == 0
+    assert outcome.failures.counts == {"INTERNAL" if wire == "grpc" else "500": outcome.errors}
+    assert outcome.errors > 0
 
 
 @pytest.mark.parametrize(
-    ("wires", "url"),
-    [
-        ("http,grpc", "http://127.0.0.1:1"),
-        ("http3", "http://127.0.0.1:1"),
-        ("grpc", "127.0.0.1:1"),
-        ("http", "http://127.0.0.1:x"),
-    ],
+    ("wire", "status"), [("grpc", "INVALID_ARGUMENT"), ("http", "400"), ("http3", "400")]
 )
-def test_a_url_that_does_not_fit_the_wire_is_refused(
-    wires: str, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        command.main(["unused", "--wire", wires, "--url", url])
-    assert stopped.value.code == 2
-    assert "://HOST:PORT" in capsys.readouterr().err
+async def test_the_first_failure_is_quoted(wire: str, status: str, certificates: Path) -> None:
+    async with bench(certificates) as on:
+        outcome = await on.drive(wire, short([b"\xff"], in_flight=2))
+    said = outcome.failures.first
+    assert said.startswith(f"{status}: body is not a predictor.PredictionRequest")
+    assert said in str(outcome.failures)
 
 
-@pytest.mark.parametrize(("wire", "scheme"), [("grpc", "grpc"), ("http", "http")])
-def test_a_run_without_a_server_ends_with_one_sentence(
-    wire: str, scheme: str, small_artifact: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as bound_but_deaf:
-        bound_but_deaf.bind(("127.0.0.1", 0))
-        url = f"{scheme}://127.0.0.1:{bound_but_deaf.getsockname()[1]}"
-        assert command.main([str(small_artifact), "--wire", wire, "--url", url]) == 1
-    assert capsys.readouterr().err.startswith(f"narsil bench: cannot connect to {url}: ")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_every_answer_is_checked(wire: str, certificates: Path, tmp_path: Path) -> None:
+    encoding = KINDS[wire].encoding
+    order = Order(Mix(((2, 1.0),)), encoding, "fake", 10, 1 << 20, seed=1)
+    write(tmp_path, SHAPE, order, FakeBackend(FakeBackend.Options()))
+    check = Golden(tmp_path, encoding, 1e-5).check
+    sent = bodies(wire)
+    async with bench(certificates) as on:
+        right = await on.drive(wire, short(sent, in_flight=3, check=check))
+        crossed = sent[1:] + sent[:1]
+        wrong = await on.drive(wire, short(crossed, in_flight=3, check=check))
+    assert right.answered > 0
+    assert right.mismatches == 0
+    assert wrong.mismatches == wrong.answered > 0
 
 
-async def test_a_missing_ca_is_named(tmp_path: Path) -> None:
-    with pytest.raises(closed.NoServerError, match="not found"):
-        async with clients.connect("https://localhost:1", 1, "", tmp_path / "gone.pem"):
-            pass
+async def test_what_is_never_answered_fails_when_the_time_is_over(certificates: Path) -> None:
+    async with bench(certificates) as on:
+        on.backend.before_run = lambda batch: time.sleep(0.3)
+        plan = drive.Plan(bodies("grpc"), 0.0, 0.05, np.array([0.0]), drain_s=0.01)
+        outcome = await on.drive("grpc", plan)
+    assert (outcome.answered, outcome.unanswered) == (0, 1)
+    assert outcome.failures.counts == {drive.UNANSWERED: 1}
 
 
-@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
-async def test_a_connection_lost_in_the_run_ends_it(
-    transport: str, shape: workload.ModelShape, certificates: Path
-) -> None:
-    bodies = workload.make_bodies(shape, 2, 10, seed=1, encoding="protobuf")
-    async with AsyncExitStack() as stack:
-        async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
-            url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
-            senders = await stack.enter_async_context(
-                clients.connect(url, 2, "application/x-protobuf", served.ca)
-            )
-        with pytest.raises(closed.NoServerError, match="connection lost"):
-            await closed.run(senders, bodies, warmup_s=0.0, measure_s=60.0)
+@pytest.mark.parametrize("wire", ["grpc", "http", "http3"])
+async def test_a_connection_lost_in_the_run_ends_it(wire: str, certificates: Path) -> None:
+    async with bench(certificates) as on:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def begin(batch: Batch) -> None:
+            loop.call_soon_threadsafe(begun.set)
+
+        on.backend.before_run = begin
+        plan = drive.Plan(bodies(wire), 0.0, 60.0, in_flight=2)
+        run = asyncio.create_task(on.drive(wire, plan))
+        await begun.wait()
+    with pytest.raises(NoServerError, match="connection lost"):
+        await run
 
 
-@pytest.mark.parametrize(
-    ("transport", "status"), [("grpc", "INVALID_ARGUMENT"), ("http", "400"), ("http3", "400")]
-)
-async def test_failures_are_counted_by_status_and_the_first_is_quoted(
-    transport: str, status: str, certificates: Path
-) -> None:
-    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
-        url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
-        async with clients.connect(url, 2, "application/x-protobuf", served.ca) as senders:
-            result = await closed.run(senders, [b"\xff"], warmup_s=0.0, measure_s=0.05)
-    assert result.failures.counts == {status: result.errors}
-    assert result.failures.first.startswith(f"{status}: body is not a predictor.PredictionRequest")
-    assert result.failures.first in str(result.failures)
+def test_a_missing_ca_is_named(tmp_path: Path) -> None:
+    place = target(KINDS["http3"], "https://localhost:1", str(tmp_path / "gone.pem"))
+    with pytest.raises(NoServerError, match="not found"), connected("https", place, 1):
+        pass

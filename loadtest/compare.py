@@ -1,0 +1,115 @@
+"""``narsil bench compare A.json B.json``: ratios of two results, with what chance makes of them."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_LABELS = ("wire", "rows", "concurrency", "arrivals", "rate")
+# Name, and whether more of it is better.
+_METRICS = {"requests_per_s": True, "p50_ms": False, "p99_ms": False}
+_RESAMPLES = 2000
+_LEAST_REPEATS = 3
+WORSE = 4
+
+Values = npt.NDArray[np.float64]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print one JSON object a ratio (B by A); exit code 4 if B is worse than is allowed."""
+    parser = argparse.ArgumentParser(
+        prog="narsil bench compare",
+        description="Compare runs of the same labels: B by A, with a bootstrapped 95 % interval.",
+    )
+    parser.add_argument("a", type=Path)
+    parser.add_argument("b", type=Path)
+    parser.add_argument(
+        "--worse", type=float, help="share by which B may be worse, interval and all, as 0.05"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        lines = compared(_runs(arguments.a), _runs(arguments.b))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        print(f"narsil bench compare: {error}", file=sys.stderr)
+        return 2
+    for line in lines:
+        print(json.dumps(line))
+    if not lines:
+        print("narsil bench compare: no run of A has the labels of one of B", file=sys.stderr)
+        return 2
+    limit = arguments.worse
+    return WORSE if limit is not None and any(_worse(line, limit) for line in lines) else 0
+
+
+def compared(
+    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return B's median by A's, with its interval, for each setting that both have."""
+    lines = []
+    ours, theirs = _grouped(a), _grouped(b)
+    for labels in [labels for labels in ours if labels in theirs]:
+        for metric in _METRICS:
+            unit, left, right = _samples(ours[labels], theirs[labels], metric)
+            if len(left) and len(right):
+                low, high = interval(left, right)
+                lines.append({
+                    **dict(labels),
+                    "metric": metric,
+                    "ratio": round(float(np.median(right) / np.median(left)), 4),
+                    "low": round(low, 4),
+                    "high": round(high, 4),
+                    "over": f"{len(left)} and {len(right)} {unit}",
+                })  # fmt: skip
+    return lines
+
+
+def interval(a: Values, b: Values, seed: int = 0) -> tuple[float, float]:
+    """Return the bootstrapped 95 % interval of median(b) / median(a)."""
+    rng = np.random.default_rng(seed)
+
+    def medians(values: Values) -> Values:
+        drawn = rng.integers(0, len(values), (_RESAMPLES, len(values)))
+        return np.asarray(np.median(values[drawn], axis=1), np.float64)
+
+    low, high = np.percentile(medians(b) / medians(a), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _runs(path: Path) -> list[Mapping[str, Any]]:
+    runs: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return [run for run in runs if run["requests"]]
+
+
+def _grouped(
+    runs: Sequence[Mapping[str, Any]],
+) -> dict[tuple[tuple[str, Any], ...], list[Mapping[str, Any]]]:
+    grouped: dict[tuple[tuple[str, Any], ...], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        labels = tuple((name, run[name]) for name in _LABELS if name in run)
+        grouped.setdefault(labels, []).append(run)
+    return grouped
+
+
+def _samples(
+    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], metric: str
+) -> tuple[str, Values, Values]:
+    if min(len(a), len(b)) >= _LEAST_REPEATS:
+        return "repeats", _values(a, metric), _values(b, metric)
+    # Neighbouring windows are alike, so this interval is too narrow; the line says "windows".
+    windows = [[part for run in runs for part in run.get("windows", ())] for runs in (a, b)]
+    return "windows", _values(windows[0], metric), _values(windows[1], metric)
+
+
+def _values(parts: Sequence[Mapping[str, Any]], metric: str) -> Values:
+    return np.array([part[metric] for part in parts if part.get(metric)], np.float64)
+
+
+def _worse(line: Mapping[str, Any], limit: float) -> bool:
+    if _METRICS[line["metric"]]:
+        return bool(line["high"] < 1 / (1 + limit))
+    return bool(line["low"] > 1 + limit)

@@ -1,0 +1,211 @@
+"""Drive connections: send when it is time, note when answers come. One thread, no event loop.
+
+asyncio's timers, and uvloop's, are a millisecond coarse, which is more than many a latency here.
+"""
+
+import math
+import select
+import time
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadtest.closed import NoServerError
+from loadtest.record import Outcome, Recorder
+from loadtest.schedule import Times
+from loadtest.wires.base import Answer, Wire
+
+# Sends between two looks at what has arrived.
+_SENDS_AT_ONCE = 16
+_LONGEST_WAIT_S = 0.25
+UNANSWERED = "UNANSWERED"
+
+Check = Callable[[int, bytes], bool]
+
+
+class Bodies(Protocol):
+    """Requests by number."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def __getitem__(self, number: int, /) -> bytes:
+        """Return one."""
+
+
+# What others may look at while a run lasts: counts, at these places.
+Seen = MutableSequence[int]
+SENT, ANSWERED, FAILED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One process's part of a run: requests number ``first``, ``first + stride``, ...
+
+    With ``due_s`` (seconds from the start, warm-up included) an open loop; else a closed one with
+    ``in_flight`` requests. ``check`` says whether the answer to body ``number`` is right. What has
+    no answer ``drain_s`` after the last send counts as failed.
+    """
+
+    bodies: Bodies
+    warmup_s: float
+    measure_s: float
+    due_s: Times | None = None
+    in_flight: int = 0
+    first: int = 0
+    stride: int = 1
+    check: Check | None = None
+    drain_s: float = 10.0
+
+
+def run(wires: Sequence[Wire], plan: Plan, start_s: float, seen: Seen | None = None) -> Outcome:
+    """Carry out ``plan`` from ``start_s`` (perf_counter) on. Raises NoServerError."""
+    return _Loop(wires, plan, start_s, [0, 0, 0] if seen is None else seen).run()
+
+
+class _Loop:
+    def __init__(self, wires: Sequence[Wire], plan: Plan, start_s: float, seen: Seen) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._start_s = start_s
+        self._begin_s = start_s + plan.warmup_s
+        self._end_s = self._begin_s + plan.measure_s
+        self._due_s = [] if plan.due_s is None else plan.due_s.tolist()
+        self._open = plan.due_s is not None
+        self._next = 0
+        self._wires = {wire.fileno(): wire for wire in wires}
+        self._turns = deque(wires)
+        # Requests whose time has come, until a connection is free; then, until they are answered.
+        self._waiting: deque[tuple[int, float]] = deque()
+        self._asked: dict[int, tuple[float, float]] = {}
+        self._dirty: set[Wire] = set()
+        self._blocked: set[int] = set()
+        self._epoll = select.epoll()
+        self._recorder = Recorder(plan.measure_s)
+
+    def run(self) -> Outcome:
+        for fileno in self._wires:
+            self._epoll.register(fileno, select.EPOLLIN)
+        time.sleep(max(0.0, self._start_s - time.perf_counter()))
+        cpu_s = time.process_time()
+        try:
+            while not self._over():
+                self._come_due()
+                self._ask_waiting()
+                self._flush()
+                self._read(self._wait_s())
+        finally:
+            self._epoll.close()
+        elapsed_s = time.perf_counter() - self._begin_s
+        left_s = [s for s, _ in self._asked.values()] + [s for _, s in self._waiting]
+        for intended_s in left_s:
+            if self._counts(intended_s, math.inf):
+                self._recorder.unanswered += 1
+                self._recorder.failed(UNANSWERED, "no answer by the end of the run")
+        return self._recorder.outcome(elapsed_s, time.process_time() - cpu_s)
+
+    def _over(self) -> bool:
+        now_s = time.perf_counter()
+        sending = self._next < len(self._due_s) if self._open else now_s < self._end_s
+        if sending:
+            return False
+        return not (self._asked or self._waiting) or now_s > self._end_s + self._plan.drain_s
+
+    def _come_due(self) -> None:
+        now_s = time.perf_counter()
+        if not self._open:
+            while now_s < self._end_s and self._under_way() < self._plan.in_flight:
+                self._waiting.append((self._next, now_s))
+                self._next += 1
+            return
+        stop = min(self._next + _SENDS_AT_ONCE, len(self._due_s))
+        while self._next < stop and self._start_s + self._due_s[self._next] <= now_s:
+            intended_s = self._start_s + self._due_s[self._next]
+            now_s = time.perf_counter()
+            if intended_s >= self._begin_s:
+                self._recorder.sent(now_s - self._begin_s, now_s - intended_s)
+            self._waiting.append((self._next, intended_s))
+            self._next += 1
+
+    def _under_way(self) -> int:
+        return len(self._asked) + len(self._waiting)
+
+    def _ask_waiting(self) -> None:
+        busy = 0
+        while self._waiting and busy < len(self._turns):
+            wire = self._turns[0]
+            self._turns.rotate(-1)
+            if not wire.free:
+                busy += 1
+                continue
+            busy = 0
+            ticket, intended_s = self._waiting.popleft()
+            self._asked[ticket] = (intended_s, time.perf_counter())
+            wire.ask(ticket, self._plan.bodies[self._number(ticket)])
+            self._seen[SENT] += 1
+            self._dirty.add(wire)
+
+    def _number(self, ticket: int) -> int:
+        return (self._plan.first + ticket * self._plan.stride) % len(self._plan.bodies)
+
+    def _flush(self) -> None:
+        for wire in self._dirty:
+            wire.flush()
+            if wire.blocked != (wire.fileno() in self._blocked):
+                self._watch(wire)
+        self._dirty.clear()
+
+    def _watch(self, wire: Wire) -> None:
+        self._blocked ^= {wire.fileno()}
+        also = select.EPOLLOUT if wire.blocked else 0
+        self._epoll.modify(wire.fileno(), select.EPOLLIN | also)
+
+    def _wait_s(self) -> float:
+        now_s = time.perf_counter()
+        next_s = now_s + _LONGEST_WAIT_S
+        if self._next < len(self._due_s):
+            next_s = min(next_s, self._start_s + self._due_s[self._next])
+        timers_s = min(wire.due_s for wire in self._turns)
+        return max(0.0, min(next_s, timers_s) - now_s)
+
+    def _read(self, wait_s: float) -> None:
+        # epoll waits in milliseconds; select, which can wait for an epoll, in microseconds.
+        if wait_s > 0:
+            select.select([self._epoll], [], [], wait_s)
+        ready = {fileno for fileno, _ in self._epoll.poll(0)}
+        now_s = time.perf_counter()
+        ready |= {fileno for fileno, wire in self._wires.items() if wire.due_s <= now_s}
+        for fileno in ready:
+            wire = self._wires[fileno]
+            for answer in wire.receive():
+                self._take(answer)
+            self._dirty.add(wire)
+
+    def _take(self, answer: Answer) -> None:
+        now_s = time.perf_counter()
+        intended_s, asked_s = self._asked.pop(answer.ticket)
+        counts = self._counts(intended_s, now_s)
+        if answer.status:
+            self._seen[FAILED] += 1
+            if counts:
+                self._recorder.failed(answer.status, answer.detail)
+            return
+        self._seen[ANSWERED] += 1
+        if self._plan.check and not self._plan.check(self._number(answer.ticket), answer.body):
+            self._recorder.mismatches += 1
+        if counts:
+            self._recorder.answered(now_s - self._begin_s, now_s - intended_s, now_s - asked_s)
+
+    def _counts(self, intended_s: float, done_s: float) -> bool:
+        # Closed loop: what completes after the warm-up. Open: what was to be sent after it.
+        return (intended_s if self._open else done_s) >= self._begin_s
+
+
+def abandon(wires: Sequence[Wire]) -> None:
+    """Close ``wires``, whatever state they are in."""
+    for wire in wires:
+        try:
+            wire.close()
+        except NoServerError:
+            continue

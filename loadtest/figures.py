@@ -1,0 +1,75 @@
+"""The figures of a run, as they are printed and written."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadtest.histogram import Histogram
+from loadtest.record import Outcome
+
+PERCENTILES = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99, "p999_ms": 99.9, "max_ms": 100}
+
+
+def summary(outcome: Outcome, rows: float, open_loop: bool) -> dict[str, object]:
+    """Return counts, rates and percentiles: the response's, and in an open loop service and lag.
+
+    ``rows`` is the mean of a request's rows.
+    """
+    counts: dict[str, object] = {"requests": outcome.answered, "errors": outcome.errors}
+    if outcome.errors:
+        counts["error_codes"] = dict(outcome.failures.counts)
+    if outcome.mismatches:
+        counts["mismatches"] = outcome.mismatches
+    if not outcome.answered:
+        return counts
+    rate = outcome.answered / outcome.elapsed_s
+    figures: dict[str, object] = {
+        **counts,
+        "requests_per_s": round(rate, 1),
+        "samples_per_s": round(rate * rows, 1),
+        **_percentiles(outcome.response),
+    }
+    if open_loop:
+        figures["offered_per_s"] = round(outcome.offered / outcome.measure_s, 1)
+        figures["service"] = _percentiles(outcome.service)
+        lag = _percentiles(outcome.lag)
+        figures["lag"] = {name: lag[name] for name in ("p50_ms", "p99_ms", "max_ms")}
+    return figures
+
+
+def goodput(outcome: Outcome, limit_s: float) -> float:
+    """Return requests a second that were answered within ``limit_s`` of their intended send."""
+    if not outcome.answered:
+        return 0.0
+    within = outcome.response.share_within(limit_s) if math.isfinite(limit_s) else 1.0
+    return round(within * outcome.answered / outcome.elapsed_s, 1)
+
+
+def detail(outcome: Outcome) -> dict[str, object]:
+    """Return what only the JSON file holds: histograms and the figures over time."""
+    return {
+        "response_histogram": outcome.response.packed(),
+        "service_histogram": outcome.service.packed(),
+        "lag_histogram": outcome.lag.packed(),
+        "generator_cpu_s": round(outcome.cpu_s, 3),
+        "windows": [
+            {"requests_per_s": round(window.total / outcome.window_s, 1), **_percentiles(window)}
+            for window in outcome.windows
+        ],
+        "window_s": outcome.window_s,
+    }
+
+
+def labelled(run: Mapping[str, object]) -> str:
+    """Return what was measured in ``run``, in a few words."""
+    load = f"{run['concurrency']} in flight" if "concurrency" in run else ""
+    if "rate" in run:
+        load = f"{run['arrivals']} {run['rate']:g}/s"
+    place = f" {run['url']}" if "url" in run else ""
+    return f"{run['wire']}{place}, {run['rows']} rows, {load}"
+
+
+def _percentiles(histogram: Histogram) -> dict[str, float]:
+    values = {name: histogram.percentile(percent) for name, percent in PERCENTILES.items()}
+    return {name: float(np.round(value * 1e3, 4)) for name, value in values.items() if value >= 0}

@@ -1,0 +1,155 @@
+"""The flags of ``narsil bench``."""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from loadtest import schedule, slo, workload
+from loadtest.wires.kinds import KINDS
+
+BARE = "bare"
+CERTIFICATE = Path(".narsil/tls/certificate.pem")
+T = TypeVar("T")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read ``argv``; exits with code 2 if it makes no sense."""
+    parser = argparse.ArgumentParser(
+        prog="narsil bench",
+        description="Measure a running server. Lists are separated by commas. "
+        "`narsil bench compare A.json B.json` compares two results.",
+    )
+    parser.add_argument("artifact", type=Path, help="artifact folder that is being served")
+    _add_load(parser)
+    _add_requests(parser)
+    _add_judgement(parser)
+    arguments = parser.parse_args(argv)
+    _check(parser, arguments)
+    return arguments
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    shown = "(default: %(default)s)"
+    add = parser.add_argument_group("load").add_argument
+    wires = f"{', '.join(KINDS)}, or {BARE}: no server"
+    add("--wire", type=_wires, default="grpc", help=f"{wires} {shown}")
+    add("--url", type=_urls, default="", help="servers, if not at the wire's usual port on this "
+        "host; of several, rounds alternate between them")  # fmt: skip
+    add("--concurrency", type=_list(_count), help="closed loop: requests in flight (default: 1)")
+    add("--rate", type=_list(_above_zero), help="open loop: requests a second; a trace has its own")
+    add("--arrivals", type=_arrivals, default="poisson", help="of an open loop: constant, poisson, "
+        f"burst:SIZE, step:SHARE+SHARE of the rate, trace:FILE of seconds {shown}")  # fmt: skip
+    add("--seconds", type=_above_zero, default=10.0, help=f"how long to measure each {shown}")
+    add("--warmup", type=_not_negative, default=2.0, help=f"seconds before measuring {shown}")
+    add("--repeats", type=_count, default=1, help=f"rounds over all combinations {shown}")
+    add("--processes", type=_count, default=1, help=f"generators that share the load {shown}")
+    add("--connections", type=_count, help="in all (default: one a process; HTTP/1.1: one for each "
+        "request in flight, 64 in an open loop)")  # fmt: skip
+    add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    shown = "(default: %(default)s)"
+    add = parser.add_argument_group("requests").add_argument
+    add("--rows", type=_list(workload.parse_rows), default="100",
+        help=f"samples a request, or a mix as 1:50+10:30+100:20 (rows:weight) {shown}")  # fmt: skip
+    add("--pooling", type=workload.parse_pooling, default="one",
+        help=f"ids a bag: one, geometric:MEAN, heavy:MEAN {shown}")  # fmt: skip
+    add("--zipf", type=_not_negative, default=0.0,
+        help=f"exponent of the ids' popularity; 0: uniform {shown}")  # fmt: skip
+    add("--requests", type=_count, default=10_000, help=f"distinct ones {shown}")
+    add("--memory-mb", type=_count, default=512, help=f"that they may take {shown}")
+    add("--seed", type=int, default=0, help=f"of requests and arrivals {shown}")
+    add("--model", help="name to ask for, over oip-grpc (default: the artifact's)")
+    add("--timeout-ms", type=_above_zero, default=math.inf, help="deadline of each request")
+
+
+def _add_judgement(parser: argparse.ArgumentParser) -> None:
+    shown = "(default: %(default)s)"
+    add = parser.add_argument_group("judgement and output").add_argument
+    add("--slo", type=slo.parse, help="such as p99=10ms: with --rate or --concurrency a threshold, "
+        "else search the highest rate that keeps it")  # fmt: skip
+    add("--max-error-rate", type=_not_negative, help="share that may fail (default: 0; with --slo: "
+        "0.001)")  # fmt: skip
+    add("--precision", type=_above_zero, default=0.05, help=f"of the search {shown}")
+    add("--verify", action="store_true", help="compare every answer with the artifact's scores")
+    add("--tolerance", type=_above_zero, default=1e-5, help=f"of a score {shown}")
+    add("--no-calibration", action="store_true", help="skip measuring the generator alone")
+    add("--json", type=Path, help="file to write everything to")
+    add("--html", type=Path, help="page to write plots to")
+
+
+def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    for wire in arguments.wire:
+        for url in arguments.url if wire != BARE else ():
+            if not _fits(url, wire):
+                parser.error(f"--url {url}: --wire {wire} expects {KINDS[wire].scheme}://HOST:PORT")
+    if arguments.max_error_rate is None:
+        arguments.max_error_rate = 0.001 if arguments.slo else 0.0
+    if arguments.arrivals.kind == "trace" and not arguments.rate:
+        try:
+            arguments.rate = [schedule.trace_rate(arguments.arrivals.detail)]
+        except schedule.ScheduleError as error:
+            parser.error(str(error))
+    # A search is asked for by giving no load.
+    arguments.search = bool(arguments.slo) and not (arguments.rate or arguments.concurrency)
+    arguments.concurrency = arguments.concurrency or [1]
+
+
+def _fits(url: str, wire: str) -> bool:
+    # The scheme picks the protocol: another one would be measured under this wire's name.
+    try:
+        place = urlsplit(url)
+        return place.scheme == KINDS[wire].scheme and None not in (place.hostname, place.port)
+    except ValueError:
+        return False
+
+
+def _wires(text: str) -> list[str]:
+    wires = text.split(",")
+    for wire in wires:
+        if wire not in (*KINDS, BARE):
+            raise argparse.ArgumentTypeError(f"no wire {wire!r}")
+    return wires
+
+
+def _urls(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
+def _arrivals(text: str) -> schedule.Arrivals:
+    try:
+        return schedule.parse(text)
+    except schedule.ScheduleError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _list(one: Callable[[str], T]) -> Callable[[str], list[T]]:
+    def read(text: str) -> list[T]:
+        try:
+            return [one(part) for part in text.split(",")]
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return read
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return int(text)
+
+
+def _above_zero(text: str) -> float:
+    if not 0 < float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return float(text)
+
+
+def _not_negative(text: str) -> float:
+    if not 0 <= float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
+    return float(text)

@@ -1,0 +1,1 @@
+"""Cheap clients, one a wire, without an event loop of their own."""

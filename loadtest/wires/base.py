@@ -1,0 +1,135 @@
+"""What the load loop needs of a client's connection, and the part of it that TCP shares."""
+
+import contextlib
+import math
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loadtest.closed import NoServerError
+
+CONNECT_TIMEOUT_S = 10.0
+_READ_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go, and what every one of them says beside its body."""
+
+    host: str
+    port: int
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca: str = ""
+
+    @property
+    def authority(self) -> str:
+        """Return host and port as HTTP writes them."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of the request with ``ticket``; ``status`` is empty if it succeeded."""
+
+    ticket: int
+    status: str
+    detail: str
+    body: bytes
+
+
+class Wire(Protocol):
+    """One connection. Every method may raise NoServerError; none waits."""
+
+    @property
+    def due_s(self) -> float:
+        """Return when to call ``receive`` even if nothing has arrived (perf_counter)."""
+
+    def fileno(self) -> int:
+        """Return the socket's number, for epoll."""
+
+    @property
+    def free(self) -> bool:
+        """Say whether another request may be asked now."""
+
+    @property
+    def blocked(self) -> bool:
+        """Say whether something waits until the socket takes more."""
+
+    def ask(self, ticket: int, body: bytes) -> None:
+        """Begin a request; ``flush`` sends it."""
+
+    def cancel(self, ticket: int) -> None:
+        """Give up a request: no answer comes."""
+
+    def flush(self) -> None:
+        """Send what is to be sent, as far as the socket takes it."""
+
+    def receive(self) -> list[Answer]:
+        """Read once what has arrived; return the answers that it completes."""
+
+    def close(self) -> None:
+        """Close at once."""
+
+
+class TcpWire(ABC):
+    """A TCP connection that never waits once it is open."""
+
+    due_s = math.inf
+
+    def __init__(self, target: Target) -> None:
+        try:
+            self._socket = socket.create_connection(
+                (target.host, target.port), timeout=CONNECT_TIMEOUT_S
+            )
+        except OSError as error:
+            raise NoServerError(str(error)) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._rest: bytes | memoryview = b""
+
+    @abstractmethod
+    def _to_send(self) -> bytes:
+        """Return what the protocol wants to send; it is gone then."""
+
+    @abstractmethod
+    def _received(self, data: bytes) -> list[Answer]:
+        """Take in what has arrived."""
+
+    def fileno(self) -> int:
+        """Return the socket's number."""
+        return self._socket.fileno()
+
+    @property
+    def blocked(self) -> bool:
+        """Say whether the socket took less than there was."""
+        return len(self._rest) > 0
+
+    def flush(self) -> None:
+        """Send until there is no more, or the socket takes no more."""
+        try:
+            while data := self._rest or self._to_send():
+                self._rest = memoryview(data)[self._socket.send(data) :]
+        except BlockingIOError:
+            self._rest = data
+        except OSError as error:
+            raise NoServerError(f"connection lost: {error}") from error
+
+    def receive(self) -> list[Answer]:
+        """Read once; return the answers that are now complete."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise NoServerError(f"connection lost: {error}") from error
+        if not data:
+            raise NoServerError("connection lost: the server closed it")
+        return self._received(data)
+
+    def close(self) -> None:
+        """Close the socket."""
+        with contextlib.suppress(OSError):
+            self._socket.close()

@@ -1,0 +1,49 @@
+"""The wires by name: protocol, usual address, path and encoding."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from loadtest.encodings import Encoding
+from loadtest.wires.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One wire; a ``path`` may hold the model's name."""
+
+    url: str
+    path: str
+    encoding: Encoding
+    content_type: str = ""
+
+    @property
+    def scheme(self) -> str:
+        """Return the protocol."""
+        return urlsplit(self.url).scheme
+
+
+_GRPC, _HTTP, _HTTP3 = "grpc://127.0.0.1:50051", "http://127.0.0.1:8000", "https://localhost:8443"
+_JSON, _PROTOBUF = "application/json", "application/x-protobuf"
+_OIP = "/inference.GRPCInferenceService/ModelInfer"
+KINDS: Mapping[str, Kind] = {
+    "grpc": Kind(_GRPC, "/predictor.Predictor/Predict", "protobuf"),
+    "oip-grpc": Kind(_GRPC, _OIP, "oip"),
+    "http": Kind(_HTTP, "/v1/predict", "protobuf", _PROTOBUF),
+    "http-json": Kind(_HTTP, "/v1/predict", "json", _JSON),
+    "http3": Kind(_HTTP3, "/v1/predict", "protobuf", _PROTOBUF),
+    "http3-json": Kind(_HTTP3, "/v1/predict", "json", _JSON),
+}
+
+
+def target(kind: Kind, url: str, ca: str, timeout_ms: float = math.inf) -> Target:
+    """Return where to send; with ``timeout_ms`` each request says its deadline."""
+    place = urlsplit(url)
+    headers = {"content-type": kind.content_type} if kind.content_type else {}
+    if math.isfinite(timeout_ms):
+        if kind.scheme == "grpc":
+            headers["grpc-timeout"] = f"{round(timeout_ms * 1e3)}u"
+        else:
+            headers["x-request-timeout-ms"] = f"{timeout_ms:g}"
+    return Target(place.hostname or "localhost", place.port or 0, kind.path, headers, ca)
