@@ -89,24 +89,30 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Setting]:
 
 
 def _search(report: "_Report", setting: Setting) -> None:
-    """Find the highest rate that keeps the objective, then confirm it in a longer run."""
+    """Find the highest rate that keeps the objective, then confirm it in a longer run.
+
+    Responses count from the intended send, so a late generator makes the rate lower, not higher;
+    whether it was late decides if the confirming run is valid.
+    """
     opened, given = report.session, report.session.arguments
 
-    def keeps(rate: float, longer: float = 1.0) -> Measured | None:
-        tried = Setting(setting.wire, setting.url, setting.mix, 1, rate)
-        measured = opened.measure(tried, given.seconds * longer)
-        report.print(measured, probe=True)
-        return measured if given.slo.met(measured.outcome) and not measured.faults else None
+    def tried(rate: float, longer: float = 1.0) -> Measured:
+        one = Setting(setting.wire, setting.url, setting.mix, 1, rate)
+        return opened.measure(one, given.seconds * longer)
 
-    closed_loop = Setting(setting.wire, setting.url, setting.mix, _CLOSED_GUESS)
-    most = opened.measure(closed_loop)
-    report.print(most, probe=True)
+    def keeps(rate: float) -> bool:
+        return bool(given.slo.met(report.probe(tried(rate)).outcome))
+
+    most = opened.measure(Setting(setting.wire, setting.url, setting.mix, _CLOSED_GUESS))
+    report.probe(most)
     guess = max(1.0, most.outcome.answered / most.outcome.elapsed_s)
-    rate = slo.search(lambda rate: keeps(rate) is not None, guess, given.precision)
+    rate = slo.search(keeps, guess, given.precision)
     for _ in range(_CONFIRM_TRIES if rate else 0):
-        if (confirmed := keeps(rate, _CONFIRM_TIMES)) is not None:
+        confirmed = tried(rate, _CONFIRM_TIMES)
+        if given.slo.met(confirmed.outcome):
             report.add(confirmed)
             return
+        report.probe(confirmed)
         rate *= _CONFIRM_STEP
     print(f"narsil bench: no rate keeps {given.slo}", file=sys.stderr)
     report.codes.add(MISSED)
@@ -135,19 +141,23 @@ class _Report:
         print(json.dumps({**labels, **result.summary(rows)}), flush=True)
         self._runs.append({**labels, **result.summary(rows)})
 
-    def print(self, measured: Measured, *, probe: bool = False) -> dict[str, object]:
-        """Print the calibrations not yet printed and the run; return its figures."""
+    def probe(self, measured: Measured) -> Measured:
+        """Print a run of a search, and return it."""
+        self._print(self.session.figures(measured) | {"probe": True})
+        return measured
+
+    def _print(self, line: dict[str, object]) -> None:
+        """Print the calibrations not yet printed, and ``line``."""
         for key, alone in [*self.session.ceilings.items()][self._printed :]:
             figure = alone.figures() if alone else "no null server speaks this wire"
             print(json.dumps({"generator_alone": figure, "wire": key[0], "rows": str(key[1])}))
         self._printed = len(self.session.ceilings)
-        line = self.session.figures(measured) | ({"probe": True} if probe else {})
         print(json.dumps(line), flush=True)
-        return line
 
     def add(self, measured: Measured) -> None:
         """Print and keep a run."""
-        line = self.print(measured)
+        line = self.session.figures(measured)
+        self._print(line)
         self._runs.append({**line, **figures.detail(measured.outcome)})
         given, outcome = self.session.arguments, measured.outcome
         asked = outcome.answered + outcome.errors

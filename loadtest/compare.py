@@ -1,4 +1,4 @@
-"""``narsil bench compare A.json B.json``: ratios of two results, with what chance makes of them."""
+"""``narsil bench compare A.json [B.json]``: ratios, and what chance may make of them."""
 
 import argparse
 import json
@@ -27,13 +27,16 @@ def main(argv: Sequence[str]) -> int:
         description="Compare runs of the same labels: B by A, with a bootstrapped 95 % interval.",
     )
     parser.add_argument("a", type=Path)
-    parser.add_argument("b", type=Path)
+    parser.add_argument(
+        "b", type=Path, nargs="?", help="(default: A's own second URL, by its first)"
+    )
     parser.add_argument(
         "--worse", type=float, help="share by which B may be worse, interval and all, as 0.05"
     )
     arguments = parser.parse_args(argv)
     try:
-        lines = compared(_runs(arguments.a), _runs(arguments.b))
+        a = _runs(arguments.a)
+        lines = compared(a, _runs(arguments.b)) if arguments.b else compared(*_by_url(a))
     except (OSError, ValueError, LookupError, TypeError) as error:
         print(f"narsil bench compare: {error}", file=sys.stderr)
         return 2
@@ -83,6 +86,16 @@ def interval(a: Values, b: Values, seed: int = 0) -> tuple[float, float]:
 def _runs(path: Path) -> list[Mapping[str, Any]]:
     runs: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
     return [run for run in runs if run["requests"]]
+
+
+def _by_url(
+    runs: Sequence[Mapping[str, Any]],
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    urls = list(dict.fromkeys(run["url"] for run in runs if "url" in run))
+    if len(urls) != 2:
+        raise ValueError(f"one file alone must be of two URLs, it is of {len(urls)}")
+    first, second = ([run for run in runs if run.get("url") == url] for url in urls)
+    return first, second
 
 
 def _grouped(

@@ -64,7 +64,7 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     add("--memory-mb", type=_count, default=512, help=f"that they may take {shown}")
     add("--seed", type=int, default=0, help=f"of requests and arrivals {shown}")
     add("--model", help="name to ask for, over oip-grpc (default: the artifact's)")
-    add("--timeout-ms", type=_above_zero, default=math.inf, help="deadline of each request")
+    add("--timeout-ms", type=_above_zero, help="deadline of each request (default: none)")
 
 
 def _add_judgement(parser: argparse.ArgumentParser) -> None:

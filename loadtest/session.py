@@ -73,7 +73,7 @@ class Session:
     def figures(self, measured: Measured) -> dict[str, object]:
         """Return the labels and figures of a run."""
         given, outcome = self.arguments, measured.outcome
-        limit_s = given.slo.limit_s if given.slo else given.timeout_ms / 1e3
+        limit_s = given.slo.limit_s if given.slo else (given.timeout_ms or math.inf) / 1e3
         line = {
             **measured.setting.labels(given.arrivals, len(given.url)),
             **figures.summary(outcome, measured.rows, bool(measured.setting.rate)),
@@ -97,7 +97,7 @@ class Session:
             due_s = given.arrivals.times(setting.rate, given.warmup + seconds, given.seed)
         return processes.Job(
             scheme=kind.scheme,
-            target=target(kind, setting.url, str(given.ca), given.timeout_ms),
+            target=target(kind, setting.url, str(given.ca), given.timeout_ms or math.inf),
             folder=self._requests(setting),
             encoding=kind.encoding,
             connections=self._connections(setting, count),

@@ -197,6 +197,22 @@ def test_a_result_that_is_worse_than_allowed_is_told_by_the_exit_code(tmp_path: 
     assert compare.main([both[0], str(tmp_path / "none")]) == 2
 
 
+def test_two_urls_of_one_file_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interleaved = [
+        {**run, "url": url}
+        for url, rates in {"grpc://a:1": [100, 101, 102], "grpc://b:1": [200, 202, 204]}.items()
+        for run in runs(rates)
+    ]
+    path = tmp_path / "ab.json"
+    path.write_text(json.dumps({"runs": interleaved}))
+    assert compare.main([str(path)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["ratio"] == 2.0
+    path.write_text(json.dumps({"runs": interleaved[:3]}))
+    assert compare.main([str(path)]) == 2
+
+
 def test_a_page_quotes_what_it_shows() -> None:
     run = {"wire": "<b>", "rows": 1, "concurrency": 1, "requests": 0, "errors": 3}
     document = {"manifest": {"command": ["<x>"]}, "generator_alone": [], "runs": [run]}
