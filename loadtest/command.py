@@ -45,6 +45,11 @@ def main(argv: Sequence[str]) -> int:
         return FAILED
 
 
+def machine() -> dict[str, object]:
+    """Return what a measurement runs on: machine, quota, versions, commit and time."""
+    return manifest(argparse.Namespace())
+
+
 def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     shape = _shape(arguments.artifact)
     head = {**manifest(arguments), "command": ["narsil", "bench", *argv]}

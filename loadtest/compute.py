@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from loadtest import floor, workload
+from loadtest.encodings import DENSE
 from loadtest.candidates import BASE, Candidate, Hashing, Prepares, load
 from loadtest.command import machine
 from loadtest.lab.stats import median, median_ratio
@@ -62,7 +63,7 @@ def golden_errors(
     """Return each candidate's largest difference to BASE on the golden batch, and its spread."""
     with np.load(artifact / "golden.npz") as golden:
         inputs = {key: golden[key] for key in golden.files if not key.startswith(("fp32", "int8"))}
-    batch = Batch((InferRequest("", len(inputs[workload.DENSE]), inputs),))
+    batch = Batch((InferRequest("", len(inputs[DENSE]), inputs),))
     scores = {one.name: _flat(one.backend.prepare(batch)()) for one in candidates}
     base = scores[BASE]
     return {name: float(np.abs(got - base).max()) for name, got in scores.items()}, float(
