@@ -60,6 +60,7 @@ def ceiling(job: processes.Job) -> Ceiling | None:
             due_s=None,
             in_flight=max(job.in_flight, IN_FLIGHT * job.stride),
             tolerance=float("inf"),
+            cancel_every=0,
         )
         outcome = processes.run(alone)
     answered = max(1, outcome.answered)

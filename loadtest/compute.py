@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from loadtest import floor, workload
-from loadtest.encodings import DENSE
 from loadtest.candidates import BASE, Candidate, Hashing, Prepares, load
 from loadtest.command import machine
+from loadtest.encodings import DENSE
 from loadtest.lab.stats import median, median_ratio
 from loadtest.lab.tables import print_table
 from scheduler.errors import LoadError

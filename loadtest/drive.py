@@ -3,6 +3,7 @@
 asyncio's timers, and uvloop's, are a millisecond coarse, which is more than many a latency here.
 """
 
+import contextlib
 import math
 import select
 import time
@@ -45,7 +46,8 @@ class Plan:
 
     With ``due_s`` (seconds from the start, warm-up included) an open loop; else a closed one with
     ``in_flight`` requests. ``check`` says whether the answer to body ``number`` is right. What has
-    no answer ``drain_s`` after the last send counts as failed.
+    no answer ``drain_s`` after the last send counts as failed. Every ``cancel_every``-th request is
+    given up ``cancel_after_s`` after its send; 0: none.
     """
 
     bodies: Bodies
@@ -57,6 +59,8 @@ class Plan:
     stride: int = 1
     check: Check | None = None
     drain_s: float = 10.0
+    cancel_every: int = 0
+    cancel_after_s: float = 0.0
 
 
 def run(wires: Sequence[Wire], plan: Plan, start_s: float, seen: Seen | None = None) -> Outcome:
@@ -79,6 +83,7 @@ class _Loop:
         # Requests whose time has come, until a connection is free; then, until they are answered.
         self._waiting: deque[tuple[int, float]] = deque()
         self._asked: dict[int, tuple[float, float]] = {}
+        self._leaving: deque[tuple[float, int, Wire]] = deque()
         self._dirty: set[Wire] = set()
         self._blocked: set[int] = set()
         self._epoll = select.epoll()
@@ -92,6 +97,7 @@ class _Loop:
         try:
             while not self._over():
                 self._come_due()
+                self._cancel_due()
                 self._ask_waiting()
                 self._flush()
                 self._read(self._wait_s())
@@ -145,6 +151,27 @@ class _Loop:
             wire.ask(ticket, self._plan.bodies[self._number(ticket)])
             self._seen[SENT] += 1
             self._dirty.add(wire)
+            if self._plan.cancel_every and ticket % self._plan.cancel_every == 0:
+                leave_s = time.perf_counter() + self._plan.cancel_after_s
+                self._leaving.append((leave_s, ticket, wire))
+
+    def _cancel_due(self) -> None:
+        while self._leaving and self._leaving[0][0] <= time.perf_counter():
+            _, ticket, wire = self._leaving.popleft()
+            if ticket not in self._asked:
+                continue
+            intended_s, _ = self._asked.pop(ticket)
+            self._recorder.cancelled += self._counts(intended_s, time.perf_counter())
+            del self._wires[wire.fileno()]
+            was = wire.fileno()
+            wire.cancel(ticket)
+            if wire.fileno() != was:
+                self._blocked.discard(was)
+            # HTTP/1.1 cancels by a new connection, whose number may be the old one's.
+            self._wires[wire.fileno()] = wire
+            with contextlib.suppress(FileExistsError):
+                self._epoll.register(wire.fileno(), select.EPOLLIN)
+            self._dirty.add(wire)
 
     def _number(self, ticket: int) -> int:
         return (self._plan.first + ticket * self._plan.stride) % len(self._plan.bodies)
@@ -166,6 +193,8 @@ class _Loop:
         next_s = now_s + _LONGEST_WAIT_S
         if self._next < len(self._due_s):
             next_s = min(next_s, self._start_s + self._due_s[self._next])
+        if self._leaving:
+            next_s = min(next_s, self._leaving[0][0])
         timers_s = min(wire.due_s for wire in self._turns)
         return max(0.0, min(next_s, timers_s) - now_s)
 

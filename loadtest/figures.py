@@ -19,6 +19,8 @@ def summary(outcome: Outcome, rows: float, open_loop: bool) -> dict[str, object]
     counts: dict[str, object] = {"requests": outcome.answered, "errors": outcome.errors}
     if outcome.errors:
         counts["error_codes"] = dict(outcome.failures.counts)
+    if outcome.cancelled:
+        counts["cancelled"] = outcome.cancelled
     if outcome.mismatches:
         counts["mismatches"] = outcome.mismatches
     if not outcome.answered:

@@ -48,6 +48,9 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add("--processes", type=_count, default=1, help=f"generators that share the load {shown}")
     add("--connections", type=_count, help="in all (default: one a process; HTTP/1.1: one for each "
         "request in flight, 64 in an open loop)")  # fmt: skip
+    add("--cancel-every", type=int, default=0, help="give up every N-th request (HTTP/1.1: "
+        f"disconnect); 0: none {shown}")  # fmt: skip
+    add("--cancel-after-ms", type=_not_negative, default=1.0, help=f"its send {shown}")
     add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
 
 

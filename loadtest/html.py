@@ -27,7 +27,7 @@ Run = Mapping[str, Any]
 
 def page(document: Mapping[str, Any]) -> str:
     """Return the page for ``document``, the content of a JSON result."""
-    runs: list[Run] = document["runs"]
+    runs: list[Run] = [{**run, "number": n} for n, run in enumerate(document["runs"], 1)]
     drawn = [run for run in runs if "windows" in run and run["requests"]]
     command = " ".join(document["manifest"]["command"])
     parts = [
@@ -49,7 +49,7 @@ def _table(runs: Sequence[Run]) -> str:
         cells = "".join(f"<td>{run.get(name, '')}</td>" for name in columns)
         invalid = escape("; ".join(run.get("invalid", ())))
         bad = f' <span class="bad">INVALID: {invalid}</span>' if invalid else ""
-        rows.append(f"<tr><td>{escape(labelled(run))}{bad}</td>{cells}")
+        rows.append(f"<tr><td>{run['number']}. {escape(labelled(run))}{bad}</td>{cells}")
     return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
 
 
@@ -86,14 +86,16 @@ def _distribution(runs: Sequence[Run]) -> Panel:
         step = max(1, len(shares) // 200)
         kept = slice(None, None, step)
         x = [latency * 1e3 for latency in latencies_s[kept]]
-        lines.append(Series(labelled(run), x, [100 * share for share in shares[kept]], color))
+        lines.append(
+            Series(f"run {run['number']}", x, [100 * share for share in shares[kept]], color)
+        )
     return Panel("Distribution", "response (ms)", "answered within (%)", tuple(lines))
 
 
 def _over_time(runs: Sequence[Run], name: str, label: str) -> Panel:
     lines = [
         Series(
-            labelled(run),
+            f"run {run['number']}",
             [(number + 1) * run["window_s"] for number in range(len(run["windows"]))],
             [window.get(name, 0.0) for window in run["windows"]],
             color,

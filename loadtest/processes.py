@@ -46,6 +46,8 @@ class Job:
     due_s: Times | None = None
     in_flight: int = 0
     tolerance: float = math.inf
+    cancel_every: int = 0
+    cancel_after_s: float = 0.0
     first: int = 0
     stride: int = 1
 
@@ -93,6 +95,7 @@ def work(job: Job, pipe: Connection, seen: Any) -> None:
         plan = drive.Plan(
             bodies, job.warmup_s, job.measure_s, job.due_s, job.in_flight, job.first, job.stride,
             golden.check if golden else None,
+            cancel_every=job.cancel_every, cancel_after_s=job.cancel_after_s,
         )  # fmt: skip
         with connected(job.scheme, job.target, job.connections) as wires, _no_collection():
             pipe.send(None)

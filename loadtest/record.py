@@ -33,6 +33,7 @@ class Outcome:
     failures: Failures
     mismatches: int
     unanswered: int
+    cancelled: int
     cpu_s: float
 
     @property
@@ -64,6 +65,7 @@ class Outcome:
             failures=Failures(self.failures.counts + other.failures.counts, first),
             mismatches=self.mismatches + other.mismatches,
             unanswered=self.unanswered + other.unanswered,
+            cancelled=self.cancelled + other.cancelled,
             cpu_s=self.cpu_s + other.cpu_s,
         )
 
@@ -89,6 +91,7 @@ class Recorder:
     sending_s: float = 0.0
     mismatches: int = 0
     unanswered: int = 0
+    cancelled: int = 0
     failures: Failures = field(default_factory=Failures)
     _done: "array[float]" = field(default_factory=_doubles)
     _response: "array[float]" = field(default_factory=_doubles)
@@ -126,6 +129,7 @@ class Recorder:
             failures=Failures(Counter(self.failures.counts), self.failures.first),
             mismatches=self.mismatches,
             unanswered=self.unanswered,
+            cancelled=self.cancelled,
             cpu_s=cpu_s,
         )
 

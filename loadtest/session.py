@@ -107,6 +107,8 @@ class Session:
             in_flight=0 if setting.rate else setting.concurrency,
             tolerance=given.tolerance if given.verify else math.inf,
             stride=count,
+            cancel_every=given.cancel_every,
+            cancel_after_s=given.cancel_after_ms / 1e3,
         )
 
     def _connections(self, setting: Setting, count: int) -> int:

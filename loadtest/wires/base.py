@@ -62,7 +62,7 @@ class Wire(Protocol):
         """Begin a request; ``flush`` sends it."""
 
     def cancel(self, ticket: int) -> None:
-        """Give up a request: no answer comes."""
+        """Give up a request: no answer comes. The socket may be another one then."""
 
     def flush(self) -> None:
         """Send what is to be sent, as far as the socket takes it."""
@@ -80,6 +80,11 @@ class TcpWire(ABC):
     due_s = math.inf
 
     def __init__(self, target: Target) -> None:
+        self._target = target
+        self._connect()
+
+    def _connect(self) -> None:
+        target = self._target
         try:
             self._socket = socket.create_connection(
                 (target.host, target.port), timeout=CONNECT_TIMEOUT_S

@@ -32,8 +32,11 @@ class Http1Wire(TcpWire):
         self._out = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
 
     def cancel(self, ticket: int) -> None:
-        """Close the connection: HTTP/1.1 knows no other way."""
+        """Leave, and come back with a new connection: HTTP/1.1 knows no other way."""
         self.close()
+        self._connect()
+        self._ticket, self._out, self._body = None, b"", b""
+        self._parser = httptools.HttpResponseParser(self)
 
     def _to_send(self) -> bytes:
         data, self._out = self._out, b""

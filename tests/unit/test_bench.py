@@ -184,3 +184,15 @@ def test_a_missing_ca_is_named(tmp_path: Path) -> None:
     place = target(KINDS["http3"], "https://localhost:1", str(tmp_path / "gone.pem"))
     with pytest.raises(NoServerError, match="not found"), connected("https", place, 1):
         pass
+
+
+@pytest.mark.parametrize("wire", ["grpc", "http", "http3"])
+async def test_what_is_given_up_is_neither_answered_nor_failed(
+    wire: str, certificates: Path
+) -> None:
+    due_s = np.linspace(0.0, 0.05, 10)
+    async with bench(certificates) as on:
+        on.backend.before_run = lambda batch: time.sleep(0.05)
+        plan = short(bodies(wire), due_s=due_s, cancel_every=5, cancel_after_s=0.0)
+        outcome = await on.drive(wire, plan, connections=10)
+    assert (outcome.cancelled, outcome.answered, outcome.errors) == (2, 8, 0)

@@ -112,7 +112,7 @@ def outcome(lag_s: float = 1e-4, sending_s: float = 10.0, response_s: float = 1e
     return Outcome(
         offered=1000, measure_s=10.0, elapsed_s=10.0, sending_s=sending_s, response=response,
         service=response, lag=Histogram.of(np.full(1000, lag_s)), windows=(response,),
-        failures=Failures(), mismatches=0, unanswered=0, cpu_s=0.1,
+        failures=Failures(), mismatches=0, unanswered=0, cancelled=0, cpu_s=0.1,
     )  # fmt: skip
 
 
