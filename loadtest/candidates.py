@@ -12,7 +12,8 @@ from scheduler.backend import Backend
 from scheduler.types import Batch
 
 BASE = "torch_dlrm:artifact"
-PLANS = ("artifact", "lean")
+# What a backend's option of this name can be set to, each a way to compute.
+WAYS = {"plan": ("artifact", "lean"), "kernel": ("compiled", "numba")}
 
 
 class Prepares(Protocol):
@@ -56,15 +57,17 @@ def names() -> list[str]:
     for entry in entry_points(group="narsil.backends"):
         known = _fields(entry.load())
         if "path" in known:
-            found += [f"{entry.name}:{plan}" for plan in PLANS] if "plan" in known else [entry.name]
+            ways = [way for option in WAYS if option in known for way in WAYS[option]]
+            found += [f"{entry.name}:{way}" for way in ways] or [entry.name]
     return found
 
 
 def _load(artifact: Path, name: str) -> Backend:
-    backend, _, plan = name.partition(":")
+    backend, _, way = name.partition(":")
     plugin = entry_points(group="narsil.backends")[backend].load()
     options = {
-        "path": str(artifact), "plan": plan, "lanes": 2, "intra_op_threads": 1, "threads": 1,
+        "path": str(artifact), "lanes": 2, "intra_op_threads": 1, "threads": 1,
+        **dict.fromkeys(WAYS, way),
     }  # fmt: skip
     known = _fields(plugin)
     chosen = {key: value for key, value in options.items() if key in known and value != ""}

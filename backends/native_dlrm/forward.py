@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from backends.dlrm.gather import DENSE, IDS
 from backends.native_dlrm import kernels
+from backends.native_dlrm.layout import table_layout
 from backends.native_dlrm.model import Dlrm, Floats, Linear
 from scheduler.types import Array
 
 # Enough rows for BLAS to be at its best; their activations stay in the second-level cache.
 _BLOCK_ROWS = 256
-_CODES = {"int8": kernels.INT8, "fp16": kernels.FP16, "fp32": kernels.FP32}
 
 
 class Weights:
@@ -23,7 +23,7 @@ class Weights:
         self.dlrm = dlrm
         self.dense = [_transposed(layer) for layer in dlrm.dense]
         self.over = [_transposed(layer) for layer in dlrm.over]
-        self.layout = _layout(dlrm)
+        self.layout = table_layout(dlrm)
 
 
 class Forward:
@@ -84,20 +84,3 @@ class Forward:
 def _transposed(layer: Linear) -> Linear:
     weight, bias = np.ascontiguousarray(layer.weight.T), np.ascontiguousarray(layer.bias)
     return Linear(weight, bias, layer.relu)
-
-
-def _layout(dlrm: Dlrm) -> npt.NDArray[np.int64]:
-    """Return where each feature's table lies, (features, 5): see ``kernels``."""
-    place = {table: number for number, table in enumerate(dlrm.interacted, 1)}
-    origin = dlrm.storage.ctypes.data
-    rows = [
-        (
-            table.data.ctypes.data - origin,
-            table.data.strides[0],
-            _CODES[table.kind],
-            table.mean,
-            place[number],
-        )
-        for number, table in enumerate(dlrm.tables)
-    ]
-    return np.asarray(rows, np.int64)

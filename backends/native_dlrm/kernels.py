@@ -1,8 +1,6 @@
 """The kernels, as Python that Numba compiles; imported on load only. Each runs on one thread.
 
-A feature's table is one row of ``layout``, int64, in wire order: the first byte of its table in
-``storage``, the bytes of a row, the kind of its rows, whether bags are averaged, and the place of
-its vector in the interaction (the dense vector has place 0).
+A feature's table is one row of ``layout``: see ``layout.table_layout``.
 """
 
 from typing import Any, TypeAlias
@@ -15,10 +13,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from backends.native_dlrm.jit import kernel
+from backends.native_dlrm.layout import FP16, INT8, KIND, MEAN, PLACE, START, STRIDE
 
-INT8, FP16, FP32 = 0, 1, 2
 LINE_BYTES = 64
-START, STRIDE, KIND, MEAN, PLACE = range(5)
 Array: TypeAlias = npt.NDArray[Any]
 # A Python int where it is called, a machine integer where it is compiled.
 Index: TypeAlias = Any

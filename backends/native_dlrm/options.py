@@ -19,6 +19,10 @@ class NativeDlrmOptions:
         default=True,
         metadata={"help": "read the whole file once: checksum and NaN (off: tables beyond memory)"},
     )
+    kernel: str = field(
+        default="auto",
+        metadata={"help": "auto, compiled (C, built with the machine's compiler) or numba"},
+    )
     cache_dir: str = field(
         default="~/.cache/narsil", metadata={"help": "compiled kernels; trusted like the program"}
     )

@@ -3,7 +3,7 @@
 import logging
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,8 @@ from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, IDS, Staging
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
-from backends.native_dlrm.forward import Forward, Weights
+from backends.native_dlrm.choice import Lane, choose
+from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from scheduler.backend import Compute
@@ -28,17 +29,17 @@ _log = logging.getLogger(__name__)
 class Runtime:
     """Run one model on as many lanes as there are ``lanes``; host buffers are reused."""
 
-    def __init__(self, source: Source, layout: JaggedLayout, lanes: int, rows: int) -> None:
-        dlrm = source.dlrm
-        weights = Weights(dlrm)
+    def __init__(
+        self, dlrm: Dlrm, make_lane: Callable[[], Lane], layout: JaggedLayout, lanes: int, rows: int
+    ) -> None:
         self._output = dlrm.output
         self._make_staging = partial(Staging, layout, dlrm.dense_features, rows, np.empty)
-        self._lanes: queue.SimpleQueue[Forward] = queue.SimpleQueue()
+        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
         # One more than lanes: the next batch is gathered while every lane computes.
         self._stagings.put(self._make_staging())
         for _ in range(lanes):
-            self._lanes.put(Forward(weights))
+            self._lanes.put(make_lane())
             self._stagings.put(self._make_staging())
 
     def prepare(self, batch: Batch) -> Compute:
@@ -83,8 +84,9 @@ def load(options: NativeDlrmOptions) -> Loaded:
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
     layout = _layout(source)
-    runtime = Runtime(source, layout, lanes, options.max_batch_rows)
-    spec = _spec(options, source, layout, lanes)
+    choice = choose(source.dlrm, options)
+    runtime = Runtime(source.dlrm, choice.make_lane, layout, lanes, options.max_batch_rows)
+    spec = _spec(options, source, layout, {"lanes": str(lanes), **choice.properties})
     _warm_up(runtime, spec)
     return Loaded(runtime, layout, spec, lanes)
 
@@ -96,7 +98,10 @@ def _layout(source: Source) -> JaggedLayout:
 
 
 def _spec(
-    options: NativeDlrmOptions, source: Source, layout: JaggedLayout, lanes: int
+    options: NativeDlrmOptions,
+    source: Source,
+    layout: JaggedLayout,
+    properties: Mapping[str, str],
 ) -> ModelSpec:
     ids, floats = np.dtype(np.int64), np.dtype(np.float32)
     dense = source.dlrm.dense_features
@@ -114,7 +119,7 @@ def _spec(
         max_batch_rows=options.max_batch_rows,
         properties={
             "device": "cpu",
-            "lanes": str(lanes),
+            **properties,
             "threads_per_forward": "1",
             "table_rows": " ".join(str(rows) for rows in layout.table_rows),
             "sha256": source.sha256,
@@ -130,7 +135,10 @@ def _warm_up(runtime: Runtime, spec: ModelSpec) -> None:
     start = time.perf_counter()
     for rows in _buckets(spec.max_batch_rows):
         runtime.prepare(_ones(spec, rows))()
-    _log.info("warmed up %s in %.2f s", spec.name, time.perf_counter() - start)
+    _log.info(
+        "%s computes by the %s kernel %s; warmed up in %.2f s", spec.name, spec.properties["plan"],
+        spec.properties.get("instructions", ""), time.perf_counter() - start,
+    )  # fmt: skip
 
 
 def _buckets(most: int) -> Iterator[int]:

@@ -1,0 +1,108 @@
+/* A whole DLRM forward on the calling thread, for AVX2 or AVX-512, whichever the caller names.
+
+   Nothing here keeps state: a lane's memory is its scratch. Inputs have been checked before. */
+
+#include "forward.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+enum { AVX2 = 1, AVX512 = 2 };
+enum { INT8 = 0, FP16 = 1, FP32 = 2 };
+enum { START, STRIDE, KIND, MEAN, PLACE, FIELDS };
+enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2 };
+
+#define JOIN_(left, right) left##_##right
+#define JOIN(left, right) JOIN_(left, right)
+#define NAME(name) JOIN(name, LEVEL)
+#define INLINE static inline __attribute__((always_inline, target(TARGET)))
+#define OUTLINE static __attribute__((noinline, target(TARGET)))
+#define UNROLL _Pragma("GCC unroll 32")
+
+static inline int64_t id_at(const batch *b, int64_t position) {
+    return b->wide_ids ? ((const int64_t *)b->ids)[position] : ((const int32_t *)b->ids)[position];
+}
+
+/* Where in memory the stored row of an id starts. */
+static inline const uint8_t *stored_row(const model *m, const int64_t *table, int64_t id) {
+    return m->storage + table[START] + id * table[STRIDE];
+}
+
+/* Ask for the stored row of each bag's first id: by far most bags have one. The cursors of this
+   look-ahead are moved on to the next batch row. */
+static void fetch_ahead(const model *m, const batch *b, int64_t row, int64_t *cursors) {
+    for (int64_t feature = 0; feature < m->features; feature++) {
+        const int64_t length = b->lengths[feature * b->rows + row];
+        const int64_t *table = m->tables + feature * FIELDS;
+        if (length > 0) {
+            const uint8_t *start = stored_row(m, table, id_at(b, cursors[feature]));
+            for (int64_t byte = 0; byte < table[STRIDE]; byte += LINE_BYTES)
+                __builtin_prefetch(start + byte);
+            __builtin_prefetch(start + table[STRIDE] - 1);
+        }
+        cursors[feature] += length;
+    }
+}
+
+/* Where each feature's ids start among all. */
+static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
+    int64_t total = 0;
+    for (int64_t feature = 0; feature < m->features; feature++) {
+        cursors[feature] = total;
+        for (int64_t row = 0; row < b->rows; row++) total += b->lengths[feature * b->rows + row];
+    }
+}
+
+#define LEVEL avx2
+#define TARGET "avx2,fma,f16c"
+#define TILE_ROWS 6
+#define LANES 8
+#define VECTOR __m256
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define SPREAD _mm256_set1_ps
+#define MULTIPLY_ADD _mm256_fmadd_ps
+#define ADD _mm256_add_ps
+#define DIVIDE _mm256_div_ps
+#define MAXIMUM _mm256_max_ps
+#define ZERO _mm256_setzero_ps()
+#define FROM_BYTES(at) \
+    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
+#define FROM_HALVES(at) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at)))
+#define HALVED(v) (v)
+#include "level.h"
+
+#define LEVEL avx512
+#define TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
+#define TILE_ROWS 14
+#define LANES 16
+#define VECTOR __m512
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define SPREAD _mm512_set1_ps
+#define MULTIPLY_ADD _mm512_fmadd_ps
+#define ADD _mm512_add_ps
+#define DIVIDE _mm512_div_ps
+#define MAXIMUM _mm512_max_ps
+#define ZERO _mm512_setzero_ps()
+#define FROM_BYTES(at) \
+    _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at))))
+#define FROM_HALVES(at) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(at)))
+#define HALVED(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
+#include "level.h"
+
+int narsil_best_level(void) {
+    __builtin_cpu_init();
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                     __builtin_cpu_supports("f16c");
+    const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    return avx2 ? (avx512 ? AVX512 : AVX2) : 0;
+}
+
+int narsil_panel_columns(int level) { return level == AVX512 ? 32 : 16; }
+
+void narsil_forward(int level, const model *m, const scratch *s, const batch *b, float *scores) {
+    (level == AVX512 ? forward_avx512 : forward_avx2)(m, s, b, scores);
+}

@@ -1,0 +1,39 @@
+/* What the caller lays out in memory; compiled.py has the same structures, field by field. */
+
+#include <stdint.h>
+
+/* weight: panels of narsil_panel_columns outputs, each (inputs, columns), the last one padded with
+   zeros, as the bias is. The last of the over layers is one plain row of inputs. */
+typedef struct {
+    const float *weight, *bias;
+    int64_t inputs, outputs, relu;
+} layer;
+
+/* tables: (features, FIELDS), in the order of the wire. */
+typedef struct {
+    const uint8_t *storage;
+    const int64_t *tables;
+    const layer *dense, *over;
+    int64_t features, dim, dense_layers, over_layers, sigmoid;
+} model;
+
+/* One lane's memory. left, right: block_rows rows of stride floats. vectors: features + 1 rows of
+   vector_stride floats, zeros. cursors: 2 * features. */
+typedef struct {
+    float *left, *right, *vectors;
+    int64_t *cursors;
+    int64_t block_rows, stride, vector_stride;
+} scratch;
+
+/* dense: (rows, inputs of the first layer); lengths: (features, rows). */
+typedef struct {
+    const float *dense;
+    const int32_t *lengths;
+    const void *ids;
+    int64_t rows, wide_ids;
+} batch;
+
+/* The best instruction set of this CPU, or 0 if it has none of those needed. */
+int narsil_best_level(void);
+int narsil_panel_columns(int level);
+void narsil_forward(int level, const model *m, const scratch *s, const batch *b, float *scores);

@@ -1,0 +1,247 @@
+/* The forward for one instruction set; forward.c includes this once for each, with its macros. */
+
+enum { NAME(COLUMNS) = 2 * LANES };
+
+/* rows x COLUMNS outputs of one layer, kept in registers over all inputs. rows is a constant.
+
+   Few rows leave too few sums in flight for the latency of a multiply-add: then `ways` sums of each
+   are kept, over every ways-th input. Rows of x are reached from every third one, because there are
+   not registers for all their addresses; the empty asm keeps the compiler from making them. */
+INLINE void NAME(tile)(const int rows, const layer *l, const float *x, int64_t x_stride,
+                       const float *panel, const float *bias, float *out, int64_t out_stride) {
+    const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1, bases = (rows + 2) / 3;
+    const int64_t stride_bytes = x_stride * (int64_t)sizeof(float);
+    VECTOR sum[4][TILE_ROWS][2];
+    const char *base[(TILE_ROWS + 2) / 3];
+    UNROLL for (int b = 0; b < bases; b++) base[b] = (const char *)x + 3 * b * stride_bytes;
+    UNROLL for (int w = 0; w < ways; w++) {
+        UNROLL for (int r = 0; r < rows; r++) {
+            sum[w][r][0] = w ? ZERO : LOAD(bias);
+            sum[w][r][1] = w ? ZERO : LOAD(bias + LANES);
+        }
+    }
+    int64_t input = 0;
+    for (; input + ways <= l->inputs; input += ways) {
+        UNROLL for (int b = 0; b < bases; b++) __asm__("" : "+r"(base[b]));
+        UNROLL for (int w = 0; w < ways; w++) {
+            const VECTOR first = LOAD(panel), second = LOAD(panel + LANES);
+            if (rows <= 3) {
+                __builtin_prefetch(panel + 24 * NAME(COLUMNS));
+                if (LANES == 16) __builtin_prefetch(panel + 24 * NAME(COLUMNS) + LANES);
+            }
+            panel += NAME(COLUMNS);
+            UNROLL for (int r = 0; r < rows; r++) {
+                const char *at = base[r / 3] + (r % 3) * stride_bytes;
+                const VECTOR value = SPREAD(((const float *)at)[w]);
+                sum[w][r][0] = MULTIPLY_ADD(value, first, sum[w][r][0]);
+                sum[w][r][1] = MULTIPLY_ADD(value, second, sum[w][r][1]);
+            }
+        }
+        UNROLL for (int b = 0; b < bases; b++) base[b] += ways * sizeof(float);
+    }
+    for (; input < l->inputs; input++, panel += NAME(COLUMNS)) {
+        UNROLL for (int r = 0; r < rows; r++) {
+            const VECTOR value = SPREAD(x[r * x_stride + input]);
+            sum[0][r][0] = MULTIPLY_ADD(value, LOAD(panel), sum[0][r][0]);
+            sum[0][r][1] = MULTIPLY_ADD(value, LOAD(panel + LANES), sum[0][r][1]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+        UNROLL for (int half = 0; half < 2; half++) {
+            VECTOR total = sum[0][r][half];
+            UNROLL for (int w = 1; w < ways; w++) total = ADD(total, sum[w][r][half]);
+            /* In this order NaN stays NaN. */
+            if (l->relu) total = MAXIMUM(ZERO, total);
+            STORE(out + r * out_stride + half * LANES, total);
+        }
+    }
+}
+
+#define TILE(n) \
+    case n: NAME(tile)(n, l, x, x_stride, panel, bias, out, out_stride); break;
+
+OUTLINE void NAME(strip)(int64_t rows, const layer *l, const float *x, int64_t x_stride,
+                         const float *panel, const float *bias, float *out, int64_t out_stride) {
+    switch (rows) {
+        TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+#if TILE_ROWS > 6
+        TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
+#endif
+    }
+}
+
+#undef TILE
+
+/* One layer for a block of rows, in strips of nearly equal heights. */
+OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x_stride, float *out,
+                         int64_t out_stride) {
+    const int64_t strips = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t column = 0; column < l->outputs; column += NAME(COLUMNS)) {
+        const float *panel = l->weight + column * l->inputs;
+        for (int64_t number = 0; number < strips; number++) {
+            const int64_t first = rows * number / strips, end = rows * (number + 1) / strips;
+            NAME(strip)(end - first, l, x + first * x_stride, x_stride, panel, l->bias + column,
+                        out + first * out_stride + column, out_stride);
+        }
+    }
+}
+
+/* Add a stored row to out, or write it there if it is the first of its bag. */
+INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int first, float *out) {
+    float scale = 1, shift = 0;
+    if (kind == INT8) {
+        uint16_t halves[2];
+        memcpy(halves, row, SCALE_BIAS_BYTES);
+        scale = _cvtsh_ss(halves[0]), shift = _cvtsh_ss(halves[1]);
+        row += SCALE_BIAS_BYTES;
+    }
+    const VECTOR scales = SPREAD(scale), shifts = SPREAD(shift);
+    int64_t column = 0;
+    for (; column + LANES <= dim; column += LANES) {
+        VECTOR value;
+        if (kind == INT8)
+            value = MULTIPLY_ADD(scales, FROM_BYTES(row + column), shifts);
+        else
+            value = kind == FP16 ? FROM_HALVES(row + 2 * column)
+                                 : LOAD((const float *)(row + 4 * column));
+        STORE(out + column, first ? value : ADD(LOAD(out + column), value));
+    }
+    for (; column < dim; column++) {
+        float value;
+        uint16_t half;
+        if (kind == INT8) {
+            value = scale * (float)row[column] + shift;
+        } else if (kind == FP16) {
+            memcpy(&half, row + 2 * column, sizeof half);
+            value = _cvtsh_ss(half);
+        } else {
+            memcpy(&value, row + 4 * column, sizeof value);
+        }
+        out[column] = first ? value : out[column] + value;
+    }
+}
+
+/* Look up and pool every bag of one batch row; the cursors are moved on to the next. */
+OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_t row,
+                        int64_t *cursors) {
+    for (int64_t feature = 0; feature < m->features; feature++) {
+        const int64_t *table = m->tables + feature * FIELDS;
+        const int64_t length = b->lengths[feature * b->rows + row], start = cursors[feature];
+        float *out = s->vectors + table[PLACE] * s->vector_stride;
+        cursors[feature] = start + length;
+        if (length == 0) memset(out, 0, (size_t)m->dim * sizeof(float));
+        for (int64_t number = 0; number < length; number++) {
+            const uint8_t *stored = stored_row(m, table, id_at(b, start + number));
+            switch (table[KIND]) {
+                case INT8: NAME(add_row)(stored, INT8, m->dim, number == 0, out); break;
+                case FP16: NAME(add_row)(stored, FP16, m->dim, number == 0, out); break;
+                default: NAME(add_row)(stored, FP32, m->dim, number == 0, out);
+            }
+        }
+        if (table[MEAN] && length > 1)
+            for (int64_t column = 0; column < m->dim; column++) out[column] /= (float)length;
+    }
+}
+
+/* The sums of the lanes of four vectors. */
+INLINE __m128 NAME(sums)(VECTOR a, VECTOR b, VECTOR c, VECTOR d) {
+    const __m256 ab = _mm256_hadd_ps(HALVED(a), HALVED(b)), cd = _mm256_hadd_ps(HALVED(c), HALVED(d));
+    const __m256 all = _mm256_hadd_ps(ab, cd);
+    return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+}
+
+/* The products of each pair of vectors, in the order (0, 1), (0, 2), ... (1, 2), ... Four at a
+   time: one load of the left vector serves four. Vectors are padded with zeros. */
+OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, float *out) {
+    const int64_t stride = s->vector_stride;
+    for (int64_t left = 0; left < count; left++) {
+        const float *one = s->vectors + left * stride;
+        for (int64_t right = left + 1; right < count; right += 4) {
+            const int64_t wanted = count - right < 4 ? count - right : 4;
+            const float *other = s->vectors + right * stride;
+            /* Past the last vector the same one is taken again, and its product dropped. */
+            const int64_t step1 = wanted > 1 ? stride : 0, step2 = wanted > 2 ? 2 * stride : 0;
+            const int64_t step3 = wanted > 3 ? 3 * stride : 0;
+            VECTOR sum0 = ZERO, sum1 = ZERO, sum2 = ZERO, sum3 = ZERO;
+            for (int64_t column = 0; column < dim; column += LANES) {
+                const VECTOR value = LOAD(one + column);
+                sum0 = MULTIPLY_ADD(value, LOAD(other + column), sum0);
+                sum1 = MULTIPLY_ADD(value, LOAD(other + step1 + column), sum1);
+                sum2 = MULTIPLY_ADD(value, LOAD(other + step2 + column), sum2);
+                sum3 = MULTIPLY_ADD(value, LOAD(other + step3 + column), sum3);
+            }
+            float four[4];
+            _mm_storeu_ps(four, NAME(sums)(sum0, sum1, sum2, sum3));
+            memcpy(out, four, (size_t)wanted * sizeof(float));
+            out += wanted;
+        }
+    }
+}
+
+/* The one output of the last layer. */
+INLINE float NAME(last)(const layer *l, const float *x) {
+    VECTOR sum = ZERO;
+    int64_t input = 0;
+    for (; input + LANES <= l->inputs; input += LANES)
+        sum = MULTIPLY_ADD(LOAD(x + input), LOAD(l->weight + input), sum);
+    float total = _mm_cvtss_f32(NAME(sums)(sum, sum, sum, sum)) + l->bias[0];
+    for (; input < l->inputs; input++) total += x[input] * l->weight[input];
+    return l->relu && total < 0 ? 0 : total;
+}
+
+OUTLINE void NAME(block)(const model *m, const scratch *s, const batch *b, int64_t start,
+                         int64_t rows, float *scores) {
+    int64_t *cursors = s->cursors, *ahead = s->cursors + m->features;
+    float *free = s->left, *taken = s->right, *other;
+    const float *x = b->dense + start * m->dense[0].inputs;
+    int64_t x_stride = m->dense[0].inputs;
+    if (start == 0)
+        for (int64_t row = 0; row < ROWS_AHEAD && row < b->rows; row++) fetch_ahead(m, b, row, ahead);
+    for (int64_t number = 0; number < m->dense_layers; number++) {
+        NAME(apply)(m->dense + number, rows, x, x_stride, free, s->stride);
+        other = free, free = taken, taken = other, x = taken, x_stride = s->stride;
+    }
+    /* The products are appended to the dense vectors, where the last layer left them. */
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t next = start + row + ROWS_AHEAD;
+        if (next < b->rows) fetch_ahead(m, b, next, ahead);
+        memcpy(s->vectors, taken + row * s->stride, (size_t)m->dim * sizeof(float));
+        NAME(pool)(m, s, b, start + row, cursors);
+        NAME(pairs)(s, m->features + 1, m->dim, taken + row * s->stride + m->dim);
+    }
+    for (int64_t number = 0; number + 1 < m->over_layers; number++) {
+        NAME(apply)(m->over + number, rows, x, s->stride, free, s->stride);
+        other = free, free = taken, taken = other, x = taken;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const float logit = NAME(last)(m->over + m->over_layers - 1, x + row * s->stride);
+        scores[start + row] = m->sigmoid ? 1 / (1 + expf(-logit)) : logit;
+    }
+}
+
+OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, float *scores) {
+    const int64_t blocks = (b->rows + s->block_rows - 1) / s->block_rows;
+    start_cursors(m, b, s->cursors);
+    memcpy(s->cursors + m->features, s->cursors, (size_t)m->features * sizeof(int64_t));
+    for (int64_t number = 0; number < blocks; number++) {
+        const int64_t first = b->rows * number / blocks, end = b->rows * (number + 1) / blocks;
+        NAME(block)(m, s, b, first, end - first, scores);
+    }
+}
+
+#undef LEVEL
+#undef TARGET
+#undef TILE_ROWS
+#undef LANES
+#undef VECTOR
+#undef LOAD
+#undef STORE
+#undef SPREAD
+#undef MULTIPLY_ADD
+#undef ADD
+#undef DIVIDE
+#undef MAXIMUM
+#undef ZERO
+#undef FROM_BYTES
+#undef FROM_HALVES
+#undef HALVED

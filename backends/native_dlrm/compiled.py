@@ -1,0 +1,157 @@
+"""One forward of a DLRM by the C kernel: weights packed once, one call a batch without the GIL."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, Structure, byref, c_int64, c_void_p
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.dlrm.gather import DENSE, IDS
+from backends.native_dlrm.compiler import NoKernelError
+from backends.native_dlrm.layout import table_layout
+from backends.native_dlrm.model import Dlrm, Floats, Linear
+from scheduler.types import Array
+
+# A block's activations stay in the second-level cache while the weights pass by.
+_BLOCK_ROWS = 112
+_LINE_FLOATS = 16
+
+
+class _Layer(Structure):
+    _fields_ = (
+        ("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64),
+        ("relu", c_int64),
+    )  # fmt: skip
+
+
+class _Model(Structure):
+    _fields_ = (
+        ("storage", c_void_p), ("tables", c_void_p), ("dense", POINTER(_Layer)),
+        ("over", POINTER(_Layer)), ("features", c_int64), ("dim", c_int64),
+        ("dense_layers", c_int64), ("over_layers", c_int64), ("sigmoid", c_int64),
+    )  # fmt: skip
+
+
+class _Scratch(Structure):
+    _fields_ = (
+        ("left", c_void_p), ("right", c_void_p), ("vectors", c_void_p), ("cursors", c_void_p),
+        ("block_rows", c_int64), ("stride", c_int64), ("vector_stride", c_int64),
+    )  # fmt: skip
+
+
+class _Batch(Structure):
+    _fields_ = (
+        ("dense", c_void_p), ("lengths", c_void_p), ("ids", c_void_p), ("rows", c_int64),
+        ("wide_ids", c_int64),
+    )  # fmt: skip
+
+
+class Kernel:
+    """The library's functions, for one instruction set: ``level`` 1 is AVX2, 2 is AVX-512."""
+
+    def __init__(self, library: ctypes.CDLL, level: int = 0) -> None:
+        """Take ``level``, or the best one of this CPU. Raises NoKernelError if it has none."""
+        best = int(library.narsil_best_level())
+        if not best or level > best:
+            raise NoKernelError("this CPU lacks AVX2, FMA or F16C")
+        self.level = level or best
+        self.columns = int(library.narsil_panel_columns(self.level))
+        self.forward = library.narsil_forward
+        self.forward.argtypes = (ctypes.c_int, *[c_void_p] * 4)
+        self.forward.restype = None
+
+    @property
+    def instructions(self) -> str:
+        """Name of the instruction set."""
+        return "avx512" if self.level == 2 else "avx2"
+
+
+class CompiledWeights:
+    """What every lane reads: the weights as the kernel wants them, and where the tables lie."""
+
+    def __init__(self, dlrm: Dlrm, kernel: Kernel) -> None:
+        """Copy the dense weights; the tables stay where they are."""
+        self.dlrm, self.kernel = dlrm, kernel
+        widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
+        self.stride = _rounded(max(*widths, dlrm.interaction_width), kernel.columns)
+        last = dlrm.over[-1]
+        self._kept: list[Array] = []
+        dense = [self._packed(layer) for layer in dlrm.dense]
+        over = [*(self._packed(layer) for layer in dlrm.over[:-1]), self._layer(last, last.weight)]
+        layout = self._keep(table_layout(dlrm))
+        self.model = _Model(
+            dlrm.storage.ctypes.data, layout, _array(dense), _array(over), len(dlrm.tables),
+            dlrm.dim, len(dense), len(over), dlrm.sigmoid,
+        )  # fmt: skip
+
+    def _packed(self, layer: Linear) -> _Layer:
+        """Return ``layer`` in panels of as many outputs as the kernel computes side by side."""
+        outputs, inputs = layer.weight.shape
+        columns = self.kernel.columns
+        padded = np.zeros((_rounded(outputs, columns), inputs), np.float32)
+        padded[:outputs] = layer.weight
+        return self._layer(layer, padded.reshape(-1, columns, inputs).transpose(0, 2, 1))
+
+    def _layer(self, layer: Linear, weight: Floats) -> _Layer:
+        outputs, inputs = layer.weight.shape
+        bias = np.zeros(_rounded(outputs, self.kernel.columns), np.float32)
+        bias[:outputs] = layer.bias
+        return _Layer(self._keep(weight), self._keep(bias), inputs, outputs, layer.relu)
+
+    def _keep(self, values: npt.NDArray[np.float32] | npt.NDArray[np.int64]) -> int:
+        """Copy ``values`` to where a cache line begins; return the address."""
+        kept = _aligned(values.shape, values.dtype)
+        kept[...] = values
+        self._kept.append(kept)
+        return int(kept.ctypes.data)
+
+
+class CompiledForward:
+    """One lane: scores one batch at a time, on the calling thread."""
+
+    def __init__(self, weights: CompiledWeights) -> None:
+        self._weights = weights
+        dlrm = weights.dlrm
+        vector_stride = _rounded(dlrm.dim, _LINE_FLOATS)
+        block = (_BLOCK_ROWS, weights.stride)
+        self._kept = (
+            _aligned(block, np.dtype(np.float32)), _aligned(block, np.dtype(np.float32)),
+            _aligned((len(dlrm.tables) + 1, vector_stride), np.dtype(np.float32)),
+            _aligned((2 * len(dlrm.tables),), np.dtype(np.int64)),
+        )  # fmt: skip
+        addresses = [kept.ctypes.data for kept in self._kept]
+        self._scratch = _Scratch(*addresses, _BLOCK_ROWS, weights.stride, vector_stride)
+
+    def run(self, inputs: Mapping[str, Array]) -> Floats:
+        """Return the scores of a gathered batch, (rows,), in memory of their own."""
+        dense = np.ascontiguousarray(inputs[DENSE], np.float32)
+        lengths = np.ascontiguousarray(inputs[f"{IDS}.lengths"], np.int32)
+        ids = np.ascontiguousarray(inputs[f"{IDS}.values"])
+        rows = len(dense)
+        scores = np.empty(rows, np.float32)
+        batch = _Batch(
+            dense.ctypes.data, lengths.ctypes.data, ids.ctypes.data, rows, ids.itemsize == 8
+        )
+        weights = self._weights
+        weights.kernel.forward(
+            weights.kernel.level, byref(weights.model), byref(self._scratch), byref(batch),
+            scores.ctypes.data,
+        )  # fmt: skip
+        return scores
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _array(layers: Sequence[_Layer]) -> "ctypes.Array[_Layer]":
+    return (_Layer * len(layers))(*layers)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+    """Return zeros that begin at a cache line."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
