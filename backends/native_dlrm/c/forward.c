@@ -64,7 +64,6 @@ static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
 #define SPREAD _mm256_set1_ps
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ADD _mm256_add_ps
-#define DIVIDE _mm256_div_ps
 #define MAXIMUM _mm256_max_ps
 #define ZERO _mm256_setzero_ps()
 #define FROM_BYTES(at) \
@@ -83,7 +82,6 @@ static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
 #define SPREAD _mm512_set1_ps
 #define MULTIPLY_ADD _mm512_fmadd_ps
 #define ADD _mm512_add_ps
-#define DIVIDE _mm512_div_ps
 #define MAXIMUM _mm512_max_ps
 #define ZERO _mm512_setzero_ps()
 #define FROM_BYTES(at) \

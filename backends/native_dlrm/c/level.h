@@ -25,10 +25,6 @@ INLINE void NAME(tile)(const int rows, const layer *l, const float *x, int64_t x
         UNROLL for (int b = 0; b < bases; b++) __asm__("" : "+r"(base[b]));
         UNROLL for (int w = 0; w < ways; w++) {
             const VECTOR first = LOAD(panel), second = LOAD(panel + LANES);
-            if (rows <= 3) {
-                __builtin_prefetch(panel + 24 * NAME(COLUMNS));
-                if (LANES == 16) __builtin_prefetch(panel + 24 * NAME(COLUMNS) + LANES);
-            }
             panel += NAME(COLUMNS);
             UNROLL for (int r = 0; r < rows; r++) {
                 const char *at = base[r / 3] + (r % 3) * stride_bytes;
@@ -239,7 +235,6 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 #undef SPREAD
 #undef MULTIPLY_ADD
 #undef ADD
-#undef DIVIDE
 #undef MAXIMUM
 #undef ZERO
 #undef FROM_BYTES

@@ -1,0 +1,137 @@
+"""The C kernel against float64, its choice, and what happens where it cannot be had."""
+
+import ctypes
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from backends.dlrm.gather import DENSE
+from backends.native_dlrm import compiler
+from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
+from backends.native_dlrm.compiler import NoKernelError, load_library
+from backends.native_dlrm.model import Kind
+from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SHAPES = [
+    *(Shape((kind,) * 3, dim) for kind in KINDS for dim in (1, 6, 16, 33)),
+    *(Shape((kind,) * 3, 20, mean=True, padding=12) for kind in KINDS),
+    Shape(("int8",), 64, dense=(), over=()),
+    Shape(("int8", "fp16", "fp32", "int8", "fp32"), 24, dense=(48, 31), over=(70, 17), padding=3),
+    Shape(("int8",) * 26, 64, features=13, dense=(128, 65), over=(96, 64)),
+    Shape(("fp32",) * 2, 8, sigmoid=False),
+]
+
+# Every height of a tile, and more than a block of them.
+ROWS = (0, *range(1, 15), 29, 113, 250)
+
+
+@pytest.fixture(scope="module")
+def library(kernel_cache: Path) -> ctypes.CDLL:
+    try:
+        return load_library(kernel_cache)
+    except NoKernelError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=[1, 2], ids=["avx2", "avx512"])
+def kernel(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Kernel:
+    try:
+        return Kernel(library, request.param)
+    except NoKernelError as error:
+        pytest.skip(str(error))
+
+
+def forward(model: RandomDlrm, kernel: Kernel) -> CompiledForward:
+    return CompiledForward(CompiledWeights(model.dlrm, kernel))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_compiled_forward_is_that_of_float64(kernel: Kernel, shape: Shape) -> None:
+    model = make_dlrm(shape)
+    lane = forward(model, kernel)
+    for rows in ROWS:
+        inputs = make_inputs(shape, rows, wide=rows % 2 == 1)
+        scores, expected = lane.run(inputs), model.expected(inputs)
+        assert scores.shape == (rows,)
+        scale = np.maximum(1, np.abs(expected))
+        assert (np.abs(scores - expected) <= 2e-6 * scale).all()
+    assert expected.std() > 0.05
+
+
+def test_empty_and_long_bags_are_those_of_float64(kernel: Kernel) -> None:
+    shape = Shape(("int8", "fp16", "fp32"), 12)
+    model = make_dlrm(shape)
+    for longest in (0, 90):
+        inputs = make_inputs(shape, 40, longest=longest)
+        gap = np.abs(forward(model, kernel).run(inputs) - model.expected(inputs))
+        assert gap.max() <= 5e-6
+
+
+def test_what_is_no_number_stays_in_its_row(kernel: Kernel) -> None:
+    shape = Shape(("int8",) * 3, 16, dense=(40,), over=(20,))
+    model = make_dlrm(shape)
+    lane, inputs = forward(model, kernel), make_inputs(shape, 30)
+    before = lane.run(inputs)
+    inputs[DENSE][17, 2] = np.nan
+    after = lane.run(inputs)
+    assert np.isnan(after[17])
+    assert (np.delete(after, 17) == np.delete(before, 17)).all()
+    assert (lane.run({**inputs, DENSE: np.nan_to_num(inputs[DENSE])})[:17] == before[:17]).all()
+
+
+def test_lanes_side_by_side_score_as_one_alone(kernel: Kernel) -> None:
+    shape = Shape(("int8",) * 8, 32, dense=(64,), over=(64, 32))
+    model = make_dlrm(shape)
+    weights = CompiledWeights(model.dlrm, kernel)
+    batches = [make_inputs(shape, rows) for rows in (1, 57, 113, 240)]
+    alone = [CompiledForward(weights).run(batch) for batch in batches]
+
+    def many(shift: int) -> bool:
+        lane = CompiledForward(weights)
+        order = [(turn + shift) % len(batches) for turn in range(100)]
+        return all((lane.run(batches[number]) == alone[number]).all() for number in order)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(many, range(4)))
+
+
+def test_an_unknown_instruction_set_is_refused(library: ctypes.CDLL) -> None:
+    with pytest.raises(NoKernelError, match="lacks"):
+        Kernel(library, 3)
+
+
+@pytest.mark.usefixtures("library")
+def test_builders_at_the_same_time_leave_one_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_FLAGS", ("-std=c11", "-O1", "-shared", "-fPIC"))  # quicker
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(load_library, [tmp_path / "new"] * 2))
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_without_a_compiler_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_COMPILERS", ("no-such-compiler",))
+    with pytest.raises(NoKernelError, match=r"no C compiler found \(no-such-compiler\)"):
+        load_library(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_none_and_a_compiler_that_fails_are_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoKernelError, match="file"):
+        load_library(tmp_path / "file")
+    failing = shutil.which("false")
+    assert failing is not None
+    monkeypatch.setattr(compiler, "_COMPILERS", (failing,))
+    with pytest.raises(NoKernelError, match="failed"):
+        load_library(tmp_path)
