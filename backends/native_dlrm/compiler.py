@@ -36,10 +36,19 @@ def load_library(folder: Path) -> ctypes.CDLL:
     if platform.machine() not in {"x86_64", "AMD64"} or os.name != "posix":
         raise NoKernelError(f"it is written for x86-64, this is {platform.machine()}")
     try:
-        path = _built(folder.expanduser())
-        return ctypes.CDLL(str(path))
+        return _loaded(folder.expanduser())
     except OSError as error:
         raise NoKernelError(str(error)) from error
+
+
+def _loaded(folder: Path) -> ctypes.CDLL:
+    path = _built(folder)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        # Cut off, perhaps, when the machine last stopped: once more.
+        path.unlink()
+        return ctypes.CDLL(str(_built(folder)))
 
 
 def _built(folder: Path) -> Path:

@@ -29,6 +29,8 @@ SHAPES = [
 # Every height of a tile, and more than a block of them.
 ROWS = (0, *range(1, 15), 29, 113, 250)
 
+QUICK = ("-std=c11", "-O1", "-shared", "-fPIC")
+
 
 @pytest.fixture(scope="module")
 def library(kernel_cache: Path) -> ctypes.CDLL:
@@ -109,10 +111,17 @@ def test_an_unknown_instruction_set_is_refused(library: ctypes.CDLL) -> None:
 def test_builders_at_the_same_time_leave_one_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_FLAGS", ("-std=c11", "-O1", "-shared", "-fPIC"))  # quicker
+    monkeypatch.setattr(compiler, "_FLAGS", QUICK)
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(load_library, [tmp_path / "new"] * 2))
     assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_that_is_cut_off_is_built_again(tmp_path: Path, kernel_cache: Path) -> None:
+    for whole in kernel_cache.glob("forward-*.so"):
+        (tmp_path / whole.name).write_bytes(whole.read_bytes()[:100])
+    assert load_library(tmp_path).narsil_best_level() > 0
 
 
 def test_without_a_compiler_the_reason_is_said(
