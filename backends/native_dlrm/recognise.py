@@ -109,7 +109,7 @@ class _Recogniser:
                     ) as left,
                     Node(op="torch.transpose", inputs=(right, 1, 2)),
                 ),
-            ) if left is right and row.inputs == (dense, 1):
+            ) if left is right and row.input(0) is dense and row.inputs[1:] == (1,):
                 pass
             case _:
                 raise UnknownModelError("the interaction is not that of every pair of vectors")

@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 # APPNOTE.TXT 4.3.7: what precedes each record's data; it ends with the lengths of two more fields.
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LOCAL_MAGIC = b"PK\3\4"
-# The largest text or pickle of a DLRM is about 100 KB; more is a bomb.
+# No text of a DLRM comes near; more is a bomb.
 _MOST_TEXT_BYTES = 64 << 20
 _DAMAGED = "is damaged: its size or checksum is another than the file says"
 _CRC_STEP_BYTES = 16 << 20
@@ -47,23 +47,21 @@ class Archive:
         """Yield every record's name, without the top folder."""
         yield from self._records
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most_bytes: int = _MOST_TEXT_BYTES) -> bytes:
         """Return a small record, inflated if need be, its checksum checked.
 
-        Raises TorchScriptFileError for one that is absent, damaged or larger than 64 MiB.
+        Raises TorchScriptFileError for one that is absent, damaged or larger than ``most_bytes``.
         """
         info = self._info(name)
-        if info.file_size > _MOST_TEXT_BYTES:
-            raise self._error(name, f"has {info.file_size} bytes, more than {_MOST_TEXT_BYTES}")
+        if info.file_size > most_bytes:
+            raise self._error(name, f"has {info.file_size} bytes, more than {most_bytes}")
         data: bytes = self._packed(info).tobytes()
         if info.compress_type == zipfile.ZIP_DEFLATED:
             data = self._inflate(info, data)
         elif info.compress_type != zipfile.ZIP_STORED:
             raise self._error(name, f"is compressed by method {info.compress_type}")
         if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
-            raise self._error(
-                name, "is damaged: its size or checksum is another than the file says"
-            )
+            raise self._error(name, _DAMAGED)
         return data
 
     def view(self, name: str) -> Bytes:

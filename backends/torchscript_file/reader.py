@@ -16,6 +16,10 @@ _VERSIONS = range(3, 11)
 _TREE = "data.pkl"
 _CODE, _TEXT = "code/", ".py"
 _MOST_AXES = 32
+# A DLRM of 26 tables has a tree of 16 KB and 143 KB of code; each is read with Python's lock held.
+_MOST_LINE_BYTES = 1 << 10
+_MOST_TREE_BYTES = 1 << 20
+_MOST_CODE_BYTES = 4 << 20
 # NumPy has no bfloat16, and a quantised tensor is no array.
 _DTYPES = {
     "DoubleStorage": "<f8",
@@ -38,7 +42,7 @@ def read_torchscript(path: Path, *, verify: bool = False) -> TorchScriptFile:
     archive = Archive(path)
     version = _version(archive)
     tensors = _Tensors(archive)
-    tree = archive.read(_TREE)
+    tree = archive.read(_TREE, _MOST_TREE_BYTES)
     root = unpickle(tree, f"{path}: {_TREE}", tensors.storage, tensors.tensor)
     if not isinstance(root, Module):
         raise TorchScriptFileError(f"{path} holds a {type(root).__name__}, not a scripted module")
@@ -48,7 +52,7 @@ def read_torchscript(path: Path, *, verify: bool = False) -> TorchScriptFile:
 
 
 def _version(archive: Archive) -> int:
-    text = archive.read("version").strip()
+    text = archive.read("version", _MOST_LINE_BYTES).strip()
     version = int(text) if text.isdigit() and len(text) < 4 else 0
     if version not in _VERSIONS:
         raise TorchScriptFileError(
@@ -56,16 +60,20 @@ def _version(archive: Archive) -> int:
             f"{_VERSIONS.start} to {_VERSIONS.stop - 1}"
         )
     # Files of PyTorch before 2.1 do not say; it was little-endian wherever it ran.
-    if "byteorder" in archive.names() and archive.read("byteorder") != b"little":
+    order = "byteorder"
+    if order in archive.names() and archive.read(order, _MOST_LINE_BYTES) != b"little":
         raise TorchScriptFileError(f"{archive.path} is big-endian; only little-endian is read")
     return version
 
 
 def _code(archive: Archive) -> dict[str, str]:
-    names = [name for name in archive.names() if name.startswith(_CODE) and name.endswith(_TEXT)]
-    return {
-        name.removeprefix(_CODE): archive.read(name).decode("utf-8", "replace") for name in names
-    }
+    code, left_bytes = {}, _MOST_CODE_BYTES
+    for name in archive.names():
+        if name.startswith(_CODE) and name.endswith(_TEXT):
+            text = archive.read(name, left_bytes)
+            left_bytes -= len(text)
+            code[name.removeprefix(_CODE)] = text.decode("utf-8", "replace")
+    return code
 
 
 class _Tensors:
@@ -81,6 +89,8 @@ class _Tensors:
         _, kind, key, _, items = reference
         dtype = _dtype(storage_type(kind))
         count = _natural(items)
+        if not isinstance(key, str):
+            raise TypeError(f"a {type(key).__name__} is no name of a storage")
         record = self._archive.view(f"data/{key}")
         if record.size != count * dtype.itemsize:
             raise ValueError(
@@ -97,7 +107,7 @@ class _Tensors:
         if not isinstance(storage, np.ndarray):
             raise TypeError("a tensor has no storage")
         shape, steps, start = _naturals(sizes), _naturals(strides), _natural(offset)
-        if len(shape) != len(steps) or len(shape) > _MOST_AXES:
+        if len(shape) != len(steps):
             raise ValueError(f"a tensor of sizes {shape} has strides {steps}")
         if math.prod(shape) > storage.size:
             # Strides of 0 would make a few bytes stand for any number of items.
@@ -125,10 +135,15 @@ def _dtype(storage: str) -> np.dtype[Any]:
 def _naturals(values: Value) -> tuple[int, ...]:
     if not isinstance(values, tuple):
         raise TypeError("sizes or strides are no tuple")
+    if len(values) > _MOST_AXES:
+        raise ValueError(f"a tensor has {len(values)} axes, more than {_MOST_AXES}")
     return tuple(_natural(value) for value in values)
 
 
 def _natural(value: Value) -> int:
-    if type(value) is not int or not 0 <= value < 2**48:
-        raise ValueError(f"{str(value)[:40]!r} is no size")
+    # Only the type is said: the text of nested lists may be longer than memory.
+    if type(value) is not int:
+        raise TypeError(f"a {type(value).__name__} is no size")
+    if not 0 <= value < 2**48:
+        raise ValueError("a size is less than 0 or 2**48 or more")
     return value

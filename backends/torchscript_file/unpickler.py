@@ -18,6 +18,8 @@ LoadStorage = Callable[[tuple[Value, ...]], Value]
 MakeTensor = Callable[[tuple[Value, ...]], Value]
 
 SCRIPTED = "__torch__."
+# A DLRM of 26 tables takes 2,600.
+_MOST_OPCODES = 200_000
 # Where a class that pickles itself (a TorchBind class) leaves what it pickled.
 STATE = "__state__"
 _TENSOR = "torch._utils _rebuild_tensor_v2"
@@ -197,14 +199,16 @@ def unpickle(data: bytes, where: str, load_storage: LoadStorage, make_tensor: Ma
     machine = _Machine(load_storage, make_tensor)
     position = 0
     try:
-        for opcode, argument, at in pickletools.genops(data):
+        for count, (opcode, argument, at) in enumerate(pickletools.genops(data)):
             position = at or 0
+            if count >= _MOST_OPCODES:
+                raise ValueError(f"it has more than {_MOST_OPCODES} opcodes")
             machine.step(opcode.name, argument)
         if len(machine.stack) != 1 or machine.marks:
             raise ValueError("it ends with more or less than one value")
     except TorchScriptFileError:
         raise
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise TorchScriptFileError(f"{where}, byte {position}: {error}") from error
     result: Value = machine.stack[0]
     return result

@@ -89,7 +89,11 @@ def test_a_module_that_is_met_again_is_walked_once() -> None:
         ({"data.pkl": TREE.replace(b"K\x02K\x03\x86K\x03", b"K\x09K\x03\x86K\x03")}, "6 items"),
         ({"data.pkl": TREE.replace(b"K\x02K\x03\x86K\x03", b"K\x02K\x03\x86K\x05")}, "past its 6"),
         ({"data.pkl": TREE.replace(b"tQK\x00", b"tQK\x01")}, "reaches past its 6 items"),
-        ({"data.pkl": TREE.replace(b"tQK\x00", b"tQ}")}, "is no size"),
+        ({"data.pkl": TREE.replace(b"tQK\x00", b"tQ}")}, "a dict is no size"),
+        ({"data.pkl": TREE.replace(b"X\x01\x00\x00\x000", b"](K\x01e")}, "a list is no name"),
+        ({"data.pkl": bytes(2 << 20)}, r"has 2097152 bytes, more than 1048576"),
+        ({"data.pkl": b"\x80\x02" + b"]" * 300_000}, "more than 200000 opcodes"),
+        ({"version": bytes(2000)}, "has 2000 bytes, more than 1024"),
         ({"data.pkl": TREE.replace(b"__torch__.a", b"posix")}, "'posix Net' is no scripted"),
     ],
 )
@@ -132,6 +136,34 @@ def test_a_record_that_claims_more_bytes_than_the_file_has_is_refused(tmp_path: 
     path.write_bytes(data)
     with pytest.raises(TorchScriptFileError, match="it was cut off"):
         read_torchscript(path)
+
+
+def nested(levels: int, times: int) -> bytes:
+    """Pickle a list of ``times`` the same list, ``levels`` deep, as a tensor's offset."""
+    lists = b"]q\x00"
+    for level in range(levels):
+        lists += b"](" + bytes([ord("h"), level]) * times + b"eq" + bytes([level + 1])
+    offset = b"tQ" + bytes([ord("h"), levels])
+    return TREE[:2] + lists + TREE[2:].replace(b"tQK\x00", offset)
+
+
+def test_lists_whose_text_would_fill_any_memory_are_refused_by_their_type(tmp_path: Path) -> None:
+    tree = {"data.pkl": nested(100, 100)}
+    with pytest.raises(TorchScriptFileError, match="a list is no size"):
+        read_torchscript(write(tmp_path / "m.pt", tree))
+
+
+def test_a_list_nested_deeper_than_python_follows_is_refused(tmp_path: Path) -> None:
+    deep = b"]" * 50_000 + b"a" * 49_999
+    tree = {"data.pkl": TREE.replace(b"tQK\x00", b"tQ" + deep)}
+    with pytest.raises(TorchScriptFileError, match=r"m\.pt: data\.pkl.*a list is no size"):
+        read_torchscript(write(tmp_path / "m.pt", tree))
+
+
+def test_code_is_read_up_to_a_total(tmp_path: Path) -> None:
+    texts: dict[str, bytes | None] = {f"code/{part}.py": b"#" * (2 << 20) for part in "abc"}
+    with pytest.raises(TorchScriptFileError, match=r"'code/b\.py' has 2097152 bytes, more than"):
+        read_torchscript(write(tmp_path / "m.pt", texts))
 
 
 class Malice:
