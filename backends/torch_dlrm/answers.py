@@ -4,23 +4,41 @@ PyTorch's loader holds Python's lock while it reads the file, a quarter of a sec
 which no request of any model would move. So the file is loaded there, not where others are served.
 """
 
+import io
+import logging
+import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.probes import Probe, digest
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
+_log = logging.getLogger(__name__)
+
 ANSWERS_FILE = "answers.npz"
 _TEXTS = ("sha256", "probes", "libraries", "output", "device")
+# The answers to all probes take about 6 KB; more names of features make them longer.
+_MOST_BYTES = 16 << 20
+_DEVICE = re.compile(r"(cpu|cuda(:\d{1,2})?)?")
 _TIMEOUT_S = 600.0
+# What NumPy's reader raises on bytes that are no such file; zipfile and zlib are below it.
+_DAMAGED = (
+    OSError, LookupError, ValueError, TypeError, EOFError, RuntimeError, MemoryError, SyntaxError,
+    NotImplementedError, OverflowError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 _MODULE = "backends.torch_dlrm.ask"
 # Exit status of ``ask``: the file is no model; anything else is a failure of the asking.
 REFUSED = 3
@@ -53,7 +71,8 @@ class Answers:
             self.sha256 == sha256
             and self.probes == digest(probes)
             and self.libraries == libraries
-            and rows == [len(probe.inputs["float_features"]) for probe in probes]
+            and rows == [len(probe.inputs[DENSE]) for probe in probes]
+            and len(set(self.feature_names)) in {0, probes[-1].features}
         )
 
 
@@ -70,15 +89,43 @@ def write_answers(path: Path, answers: Answers) -> None:
 
 
 def read_answers(path: Path) -> Answers | None:
-    """Return the answers recorded at ``path``, or None if there are none that can be read."""
+    """Return the answers recorded at ``path``, or None if there are none that can be read.
+
+    Only a damaged file is worth a warning.
+    """
     try:
-        with path.open("rb") as raw, np.load(raw) as file:
-            texts = dict(zip(_TEXTS, file["texts"].tolist(), strict=True))
-            scores = np.split(file["scores"], np.cumsum(file["rows"])[:-1])
-            names = tuple(file["feature_names"].tolist())
-    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile):
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        return _parse(data)
+    except FileNotFoundError:
         return None
-    return Answers(**texts, scores=tuple(scores), feature_names=names)
+    except _DAMAGED as error:
+        _log.warning("%s is ignored: %s: %.200s", path, type(error).__name__, error)
+        return None
+
+
+def _parse(data: bytes) -> Answers:
+    """Return the answers that ``data`` holds. Raises one of ``_DAMAGED``."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+    if max(total, len(data)) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+    with np.load(io.BytesIO(data)) as file:
+        texts, names = _vector(file["texts"], "U"), _vector(file["feature_names"], "U")
+        rows, scores = _vector(file["rows"], "iu"), _vector(file["scores"], "f")
+    if (rows < 0).any() or rows.sum() != scores.size or scores.dtype != np.float32:
+        raise ValueError("its scores are not those of its rows")
+    parts = tuple(np.split(scores, np.cumsum(rows)[:-1]))
+    fields: dict[str, str] = dict(zip(_TEXTS, texts.tolist(), strict=True))
+    if not _DEVICE.fullmatch(fields["device"]) or not fields["output"]:
+        raise ValueError("it names no device or no output")
+    return Answers(**fields, scores=parts, feature_names=tuple(names.tolist()))
+
+
+def _vector(array: Array, kinds: str) -> npt.NDArray[Any]:
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        raise ValueError(f"it holds {array.dtype} of shape {array.shape} where a list must be")
+    return array
 
 
 def ask(model_file: Path) -> Answers:

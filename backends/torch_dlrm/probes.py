@@ -35,6 +35,11 @@ class Probe:
     inputs: dict[str, Array]
     tolerance: float = TOLERANCE
 
+    @property
+    def features(self) -> int:
+        """How many features have bags in each row; there is at least one row."""
+        return self.inputs[f"{IDS}.lengths"].size // len(self.inputs[DENSE])
+
 
 def make_probes(dlrm: Dlrm) -> list[Probe]:
     """Draw the probes for a model of these sizes: the same ones whenever it is called."""
