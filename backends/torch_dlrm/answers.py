@@ -6,17 +6,17 @@ which no request of any model would move. So the file is loaded there, not where
 
 import io
 import logging
+import os
 import re
 import subprocess
 import sys
-import tempfile
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +76,10 @@ class Answers:
         )
 
 
-def write_answers(path: Path, answers: Answers) -> None:
-    """Write ``answers`` to ``path``."""
+def write_answers(to: Path | BinaryIO, answers: Answers) -> None:
+    """Write ``answers`` to a path or an open file."""
     np.savez(
-        path,
+        to,
         allow_pickle=False,
         texts=np.array([getattr(answers, name) for name in _TEXTS]),
         feature_names=np.array(answers.feature_names, np.str_),
@@ -133,20 +133,30 @@ def ask(model_file: Path) -> Answers:
 
     Raises LoadError for a file that is no model, NoAnswerError for one that cannot answer.
     """
-    with tempfile.TemporaryDirectory(prefix="narsil-") as folder:
-        path = Path(folder) / ANSWERS_FILE
-        # -P: the folder we were started in may hold anything, also modules of these names.
-        command = [sys.executable, "-P", "-m", _MODULE, str(model_file.resolve()), str(path)]
-        try:
-            done = subprocess.run(  # noqa: S603 - our own module, no shell
-                command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoAnswerError(f"the process that checks it did not finish: {error}") from error
-        said = done.stderr.strip().rpartition("\n")[2]
-        if done.returncode == REFUSED:
-            raise LoadError(said)
-        answers = read_answers(path) if done.returncode == 0 else None
-    if answers is None:
+    # -P: the folder we were started in may hold anything, also modules of these names.
+    command = [sys.executable, "-P", "-m", _MODULE, str(model_file.resolve())]
+    try:
+        done = _run(command)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoAnswerError(f"the process that checks it did not finish: {error}") from error
+    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if done.returncode == REFUSED:
+        raise LoadError(said)
+    if done.returncode:
         raise NoAnswerError(f"the artifact did not answer the probes: {said or done.returncode}")
-    return answers
+    try:
+        return _parse(done.stdout)
+    except _DAMAGED as error:
+        raise NoAnswerError(f"what answers the probes wrote cannot be read: {error}") from error
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run ``command``; its stdin ends when it does or this process does, however it ends."""
+    theirs, ours = os.pipe()
+    try:
+        return subprocess.run(  # noqa: S603 - our own module, no shell
+            command, stdin=theirs, capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    finally:
+        os.close(theirs)
+        os.close(ours)

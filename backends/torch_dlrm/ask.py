@@ -1,7 +1,12 @@
-"""``python -m backends.torch_dlrm.ask MODEL OUT``: write a TorchScript DLRM's answers to OUT."""
+"""``python -m backends.torch_dlrm.ask MODEL``: write a TorchScript DLRM's answers to stdout.
 
+It ends when its stdin does: whoever asked is gone then, however that came about.
+"""
+
+import io
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,23 +24,39 @@ from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _NICENESS = 5
+_STDIN, _STDOUT, _STDERR = range(3)
+_ABANDONED = 4
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer; return the exit status. The last line of stderr says what went wrong."""
-    model_file, out = map(Path, arguments)
+    (model_file,) = map(Path, arguments)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    # What a library prints must not get among the answers.
+    out = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
     # Whoever asks may be serving on the same CPUs.
     os.nice(_NICENESS)
     torch.set_num_threads(1)
     try:
-        write_answers(out, answer(model_file))
+        content = io.BytesIO()
+        write_answers(content, answer(model_file))
     except LoadError as error:
         sys.stderr.write(f"{error}\n")
         return REFUSED
     except (NotRecognisedError, NoAnswerError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    with os.fdopen(out, "wb") as file:
+        file.write(content.getbuffer())
     return 0
+
+
+def _end_with_stdin() -> None:
+    while os.read(_STDIN, 1):
+        pass
+    # Not sys.exit: the main thread may be inside PyTorch's loader.
+    os._exit(_ABANDONED)
 
 
 def answer(model_file: Path) -> Answers:
