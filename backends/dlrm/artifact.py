@@ -1,5 +1,6 @@
 """Find an artifact's files, and make sure that they are the ones its manifest describes."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,17 @@ class Artifact:
     model_file: Path
     sha256: str
     manifest: Manifest | None
+    # What the file system said of the file before it was hashed; it is opened again to be loaded.
+    stat: os.stat_result | None = None
+
+    def check_unchanged(self) -> None:
+        """Raise LoadError if another file has taken the place of the one that was hashed."""
+        if self.stat is not None and _identity(_stat(self.model_file)) != _identity(self.stat):
+            raise LoadError(f"{self.model_file} was replaced while it was loaded; load it again")
+
+
+def _identity(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def find_artifact(path: str) -> Artifact:
@@ -23,8 +35,18 @@ def find_artifact(path: str) -> Artifact:
     place = Path(path)
     if place.is_dir():
         manifest = read_manifest(place)
+        file = model_file(place)
+        stat = _stat(file)
         verify(place, manifest)
-        return Artifact(model_file(place), manifest.sha256, manifest)
+        return Artifact(file, manifest.sha256, manifest, stat)
     if not place.is_file():
         raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
-    return Artifact(place, file_sha256(place), None)
+    stat = _stat(place)
+    return Artifact(place, file_sha256(place), None, stat)
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error}") from error

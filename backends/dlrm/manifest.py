@@ -118,9 +118,13 @@ def verify(folder: Path, manifest: Manifest) -> None:
     """Refuse a model file other than the one the manifest describes. Raises LoadError."""
     path = model_file(folder)
     try:
-        found = file_sha256(path)
+        check_sha256(path, file_sha256(path), manifest)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error}") from error
+
+
+def check_sha256(path: Path, found: str, manifest: Manifest) -> None:
+    """Refuse a model file whose hash is another than the manifest's. Raises LoadError."""
     if found != manifest.sha256:
         raise LoadError(
             f"{path} has SHA-256 {found}, but {MANIFEST_FILE} says {manifest.sha256}: the file is "

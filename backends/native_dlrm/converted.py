@@ -5,8 +5,10 @@ Tensors: ``tables.FEATURE`` (rows, bytes of a row) uint8, as FBGEMM stores rows;
 """
 
 import dataclasses
+import hashlib
 import json
 import mmap
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,9 +82,7 @@ def read_converted(folder: Path, *, verify: bool) -> tuple[ConvertedManifest, Dl
     """Map the model of ``folder``; ``verify`` compares the checksum. Raises LoadError."""
     manifest = _read_manifest(folder / MANIFEST_FILE)
     path = folder / TENSORS_FILE
-    if verify and (found := file_sha256(path)) != manifest.sha256:
-        raise LoadError(f"{path} has SHA-256 {found}, the manifest says {manifest.sha256}")
-    storage, tensors = map_safetensors(path)
+    storage, tensors = map_safetensors(path, manifest.sha256 if verify else None)
     used = {f"tables.{table.feature}" for table in manifest.tables}
     dlrm = Dlrm(
         tables=tuple(_table(path, entry, tensors) for entry in manifest.tables),
@@ -119,21 +119,29 @@ def _read_manifest(path: Path) -> ConvertedManifest:
     return manifest
 
 
-def map_safetensors(path: Path) -> tuple[Bytes, Tensors]:
-    """Map a safetensors file; return the mapping and views of it. Raises LoadError."""
+def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tensors]:
+    """Map a safetensors file; return the mapping and views of it.
+
+    Raises LoadError, also for another hash than ``sha256``, if that is given.
+    """
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415
 
     try:
-        # The library checks that the header is sound and that the tensors fill the file exactly.
-        with safe_open(path, "numpy") as checked:
-            checked.keys()
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            storage = np.frombuffer(mapping, np.uint8)
+            found = None if sha256 is None else hashlib.sha256(storage).hexdigest()
+            if found != sha256:
+                raise LoadError(f"{path} has SHA-256 {found}, the manifest says {sha256}")
+            # The library checks that the header is sound and the tensors fill the file exactly.
+            with safe_open(path, "numpy") as checked:
+                checked.keys()
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise LoadError(f"{path} was replaced while it was read; load it again")
     except (OSError, ValueError, SafetensorError) as error:
         raise LoadError(f"{path} is no sound safetensors file: {error}") from error
     start = _LENGTH_BYTES + int.from_bytes(mapping[:_LENGTH_BYTES], "little")
     header = json.loads(mapping[_LENGTH_BYTES:start])
-    storage = np.frombuffer(mapping, np.uint8)
     tensors: Tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":

@@ -1,12 +1,12 @@
 """Find the model at a path: an artifact folder, a bare TorchScript file or a converted folder."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.dlrm.manifest import MODEL_FILE, file_sha256, read_manifest
-from backends.dlrm.manifest import verify as verify_artifact
+from backends.dlrm.manifest import MODEL_FILE, check_sha256, read_manifest
 from backends.native_dlrm.converted import TENSORS_FILE, read_converted
-from backends.native_dlrm.model import Dlrm
+from backends.native_dlrm.model import Bytes, Dlrm
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
@@ -39,14 +39,18 @@ def find_source(path: str, *, verify: bool) -> Source:
     if not place.is_file():
         raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
     dlrm = recognise(read_torchscript(place, verify=verify))
-    return Source(dlrm, place.stem, "1", sha256=file_sha256(place) if verify else "")
+    return Source(dlrm, place.stem, "1", sha256=_sha256(dlrm.storage) if verify else "")
 
 
 def _artifact(folder: Path, *, verify: bool) -> Source:
     manifest = read_manifest(folder)
-    if verify:
-        verify_artifact(folder, manifest)
-    dlrm = recognise(read_torchscript(folder / MODEL_FILE))
+    path = folder / MODEL_FILE
+
+    def check(data: Bytes) -> None:
+        if verify:
+            check_sha256(path, _sha256(data), manifest)
+
+    dlrm = recognise(read_torchscript(path, check=check))
     found = [(table.feature, len(table.data)) for table in dlrm.tables]
     told = [(table.feature, table.rows) for table in manifest.tables]
     for (feature, rows), wanted in zip(found, told, strict=False):
@@ -67,3 +71,8 @@ def _converted(folder: Path, *, verify: bool) -> Source:
     manifest, dlrm = read_converted(folder, verify=verify)
     names = manifest.dense_names
     return Source(dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256)
+
+
+def _sha256(data: Bytes) -> str:
+    """Return the SHA-256 of mapped bytes, in hex: a file opened again may be another."""
+    return hashlib.sha256(data).hexdigest()

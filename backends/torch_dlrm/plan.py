@@ -39,6 +39,12 @@ class Plan:
 
 def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
     """Load ``artifact`` by the plan that ``options`` want and the facts allow. Raises LoadError."""
+    plan = _choose(options, artifact, device)
+    artifact.check_unchanged()
+    return plan
+
+
+def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
     try:
         return _lean(options, artifact, device)
     except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:

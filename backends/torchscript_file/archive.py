@@ -8,7 +8,7 @@ import mmap
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from backends.torchscript_file.errors import TorchScriptFileError
 
 Bytes = npt.NDArray[np.uint8]
+# Is given a file's bytes before anything is made of them, to refuse them by raising.
+Check = Callable[[Bytes], None]
 
 # APPNOTE.TXT 4.3.7: what precedes each record's data; it ends with the lengths of two more fields.
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -31,17 +33,24 @@ _CRC_STEP_BYTES = 16 << 20
 class Archive:
     """The records of one TorchScript file, by their names below its top folder."""
 
-    def __init__(self, path: Path) -> None:
-        """Map the file at ``path``, read-only. Raises TorchScriptFileError."""
+    def __init__(self, path: Path, check: Check | None = None) -> None:
+        """Map the file at ``path``, read-only, and ``check`` it.
+
+        Opened once: what is checked is what is read. Raises TorchScriptFileError, or what
+        ``check`` does.
+        """
         self.path = path
         try:
-            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                infos = archive.infolist()
+            with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
+                if check:
+                    check(self.bytes)
+                with zipfile.ZipFile(file) as archive:
+                    infos = archive.infolist()
         except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
             raise TorchScriptFileError(f"{path} is no TorchScript file: {error}") from error
         self._records = _below_top(path, infos)
-        self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
 
     def names(self) -> Iterator[str]:
         """Yield every record's name, without the top folder."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.torchscript_file.archive import Archive
+from backends.torchscript_file.archive import Archive, Check
 from backends.torchscript_file.errors import TorchScriptFileError
 from backends.torchscript_file.tree import Module, Tensor, TorchScriptFile, Value
 from backends.torchscript_file.unpickler import storage_type, unpickle
@@ -34,12 +34,15 @@ _DTYPES = {
 }
 
 
-def read_torchscript(path: Path, *, verify: bool = False) -> TorchScriptFile:
+def read_torchscript(
+    path: Path, *, verify: bool = False, check: Check | None = None
+) -> TorchScriptFile:
     """Map the file at ``path`` and return its tree; no tensor is read, no code in it runs.
 
-    ``verify`` reads all of it once, to compare checksums. Raises TorchScriptFileError.
+    ``verify`` reads all of it once, to compare checksums; ``check`` is given its bytes first.
+    Raises TorchScriptFileError, or what ``check`` does.
     """
-    archive = Archive(path)
+    archive = Archive(path, check)
     version = _version(archive)
     tensors = _Tensors(archive)
     tree = archive.read(_TREE, _MOST_TREE_BYTES)

@@ -69,6 +69,15 @@ def test_a_model_file_other_than_the_manifests_is_refused(folder: Path) -> None:
         find_artifact(str(folder))
 
 
+def test_a_file_that_takes_the_place_of_the_hashed_one_is_refused(folder: Path) -> None:
+    artifact = find_artifact(str(folder))
+    artifact.check_unchanged()
+    shutil.copy(folder / "model.pt", folder / "new")
+    (folder / "new").replace(folder / "model.pt")
+    with pytest.raises(LoadError, match="was replaced while it was loaded"):
+        artifact.check_unchanged()
+
+
 def test_a_folder_without_a_manifest_says_how_to_serve_a_bare_file(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="pass the path of the model file itself"):
         find_artifact(str(tmp_path))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.torchscript_file.archive import Bytes
 from backends.torchscript_file.errors import TorchScriptFileError
 from backends.torchscript_file.reader import read_torchscript
 from backends.torchscript_file.tree import Module, Opaque, modules
@@ -60,6 +61,23 @@ def test_a_tensor_is_a_read_only_view_of_the_file(tmp_path: Path) -> None:
     assert file.code == {"__torch__/a.py": "class Net(Module): pass"}
     assert file.version == 3
     assert file.root.type_name == "__torch__.a.Net"
+
+
+def test_what_is_checked_is_what_is_read_though_another_file_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    path, other = write(tmp_path / "m.pt"), write(tmp_path / "n.pt", {"data/0": bytes(24)})
+    checked: list[bytes] = []
+
+    def check(data: Bytes) -> None:
+        checked.append(data.tobytes())
+        other.replace(path)
+
+    file = read_torchscript(path, check=check)
+    assert checked == [file.storage.tobytes()]
+    weight = file.root.tensor("weight")
+    assert weight is not None
+    assert np.array_equal(weight, WEIGHT.reshape(2, 3))
 
 
 def test_a_module_that_is_met_again_is_walked_once() -> None:
@@ -148,16 +166,16 @@ def nested(levels: int, times: int) -> bytes:
 
 
 def test_lists_whose_text_would_fill_any_memory_are_refused_by_their_type(tmp_path: Path) -> None:
-    tree = {"data.pkl": nested(100, 100)}
+    path = write(tmp_path / "m.pt", {"data.pkl": nested(100, 100)})
     with pytest.raises(TorchScriptFileError, match="a list is no size"):
-        read_torchscript(write(tmp_path / "m.pt", tree))
+        read_torchscript(path)
 
 
 def test_a_list_nested_deeper_than_python_follows_is_refused(tmp_path: Path) -> None:
     deep = b"]" * 50_000 + b"a" * 49_999
-    tree = {"data.pkl": TREE.replace(b"tQK\x00", b"tQ" + deep)}
+    path = write(tmp_path / "m.pt", {"data.pkl": TREE.replace(b"tQK\x00", b"tQ" + deep)})
     with pytest.raises(TorchScriptFileError, match=r"m\.pt: data\.pkl.*a list is no size"):
-        read_torchscript(write(tmp_path / "m.pt", tree))
+        read_torchscript(path)
 
 
 def test_code_is_read_up_to_a_total(tmp_path: Path) -> None:
