@@ -9,6 +9,7 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.dlrm.manifest import MANIFEST_FILE, file_sha256
-from backends.native_dlrm.model import KINDS, Bytes, Dlrm, Kind, Linear, Table
+from backends.dlrm.typed import typed
+from backends.native_dlrm.model import Bytes, Dlrm, Kind, Linear, Table
 from scheduler.errors import LoadError
 
 TENSORS_FILE = "model.safetensors"
 KIND, FORMAT = "native_dlrm", 1
 _LENGTH_BYTES = 8
+_MOST_DIM = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype(np.uint8), "F32": np.dtype(np.float32)}
 Tensors = dict[str, npt.NDArray[Any]]
 
@@ -75,6 +78,8 @@ def write_converted(folder: Path, manifest: ConvertedManifest, dlrm: Dlrm) -> Co
     whole = dataclasses.replace(manifest, sha256=file_sha256(folder / TENSORS_FILE))
     text = json.dumps(dataclasses.asdict(whole), indent=2)
     (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+    # The library writes for the owner alone, whatever the umask says.
+    shutil.copymode(folder / MANIFEST_FILE, folder / TENSORS_FILE)
     return whole
 
 
@@ -102,21 +107,41 @@ def read_converted(folder: Path, *, verify: bool) -> tuple[ConvertedManifest, Dl
 def _read_manifest(path: Path) -> ConvertedManifest:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if (document.get("kind"), document.get("format")) != (KIND, FORMAT):
-            raise ValueError(
-                f"kind {document.get('kind')!r}, format {document.get('format')!r}; this version "
-                f"reads {KIND!r}, {FORMAT}"
-            )
-        tables = tuple(TableEntry(**table) for table in document.pop("tables"))
-        lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
-        manifest = ConvertedManifest(**{**document, **lists}, tables=tables)
-        if sorted(manifest.interacted) != list(range(len(tables))) or not tables:
-            raise ValueError("interacted is no order of the tables")
-        if any(table.kind not in KINDS for table in tables):
-            raise ValueError(f"a table's kind is none of {', '.join(KINDS)}")
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        return _parse(document)
+    except RecursionError as error:
+        raise LoadError(f"{path} is nested too deeply") from error
+    except (OSError, ValueError, TypeError) as error:
         raise LoadError(f"{path} is not a manifest of this version: {error}") from error
+
+
+def _parse(document: object) -> ConvertedManifest:
+    """Return the manifest in ``document``. Raises ValueError or TypeError naming the field."""
+    if isinstance(document, dict) and "kind" not in document and "score_std" in document:
+        raise ValueError("it is that of a TorchScript artifact")
+    kind, number = (
+        (document.get("kind"), document.get("format")) if isinstance(document, dict) else ("", "")
+    )
+    if kind != KIND or number != FORMAT:
+        raise ValueError(
+            f"kind {kind!r:.40}, format {number!r:.40}; this version reads {KIND!r}, {FORMAT}"
+        )
+    manifest = typed(ConvertedManifest, document)
+    _check_values(manifest)
     return manifest
+
+
+def _check_values(manifest: ConvertedManifest) -> None:
+    features = [table.feature for table in manifest.tables]
+    if sorted(manifest.interacted) != list(range(len(features))) or not features:
+        raise ValueError("interacted is no order of the tables")
+    if len(set(features)) != len(features):
+        raise ValueError("two tables have the same feature")
+    for name in (manifest.name, manifest.version, manifest.output, *features):
+        if not name:
+            raise ValueError("a name, version, output or feature is empty")
+    for at, table in enumerate(manifest.tables):
+        if not 0 < table.dim < _MOST_DIM:
+            raise ValueError(f"tables[{at}].dim must be 1 to {_MOST_DIM - 1}, not {table.dim}")
 
 
 def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tensors]:
@@ -130,7 +155,7 @@ def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tenso
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             storage = np.frombuffer(mapping, np.uint8)
-            found = None if sha256 is None else hashlib.sha256(storage).hexdigest()
+            found = None if sha256 is None else hashlib.sha256(storage.data).hexdigest()
             if found != sha256:
                 raise LoadError(f"{path} has SHA-256 {found}, the manifest says {sha256}")
             # The library checks that the header is sound and the tensors fill the file exactly.
@@ -177,7 +202,7 @@ def _layers(
             Linear(
                 _tensor(path, weight, tensors, floats, 2),
                 _tensor(path, bias, tensors, floats, 1),
-                bool(followed),
+                followed,
             )
         )
         used |= {weight, bias}

@@ -75,4 +75,4 @@ def _converted(folder: Path, *, verify: bool) -> Source:
 
 def _sha256(data: Bytes) -> str:
     """Return the SHA-256 of mapped bytes, in hex: a file opened again may be another."""
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(data.data).hexdigest()

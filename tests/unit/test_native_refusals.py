@@ -53,13 +53,26 @@ def resign(folder: Path) -> None:
     [
         (lambda d: d.update(format=2), "kind 'native_dlrm', format 2; this version reads"),
         (lambda d: d.update(kind="other"), "kind 'other'"),
-        (lambda d: d.pop("output"), "not a manifest of this version"),
-        (lambda d: d.update(more=1), "not a manifest of this version"),
+        (lambda d: d.pop("output"), "not a manifest of this version: output is missing"),
+        (lambda d: d.update(more=1), "not a manifest of this version: more is not known"),
+        (lambda d: d.update(sigmoid="false"), "sigmoid must be true or false, not 'false'"),
+        (lambda d: d.update(over_relu=["false"] * 3), r"over_relu\[0\] must be true or false"),
+        (lambda d: d.update(dense_relu=5), "dense_relu must be a list, not 5"),
+        (lambda d: d.update(interacted={}), "interacted must be a list, not an object"),
+        (lambda d: d.update(interacted=[0.0]), r"interacted\[0\] must be a whole number, not 0\.0"),
+        (lambda d: d.update(name=5), "name must be a text, not 5"),
+        (lambda d: d.update(output=""), "output or feature is empty"),
+        (lambda d: d.update(tables=[1]), r"tables\[0\] must be an object, not 1"),
+        (lambda d: d["tables"][1].update(mean="no"), r"tables\[1\].mean must be true or false"),
+        (lambda d: d["tables"][1].update(dim="8"), r"tables\[1\].dim must be a whole number"),
+        (lambda d: d["tables"][1].update(dim=16.0), r"dim must be a whole number, not 16\.0"),
+        (lambda d: d["tables"][1].update(dim=0), r"tables\[1\].dim must be 1 to"),
+        (lambda d: d["tables"][1].update(feature="cat_0"), "two tables have the same feature"),
         (lambda d: d.update(interacted=[0]), "interacted is no order of the tables"),
         (lambda d: d.update(sha256="0"), "has SHA-256 .*, the manifest says 0"),
         (lambda d: d["tables"][1].update(rows=7), "'cat_1' has 1000 rows, the manifest says 7"),
         (lambda d: d["tables"][1].update(feature="x"), "lacks 'tables.x'"),
-        (lambda d: d["tables"][1].update(kind="int3"), "a table's kind is none of"),
+        (lambda d: d["tables"][1].update(kind="int3"), r"tables\[1\].kind must be one of int8"),
         (lambda d: d["tables"][1].update(kind="fp32"), "a row of 64 bytes has only 20"),
         (lambda d: d["tables"][1].update(dim=8), "'cat_1' is 8 wide, the dense vector 16"),
         (lambda d: d["dense_relu"].pop(), "tensors that the manifest does not know: dense.2"),
@@ -72,6 +85,17 @@ def test_a_manifest_that_disagrees_with_the_tensors_is_refused(
     edit(folder, change)
     with pytest.raises(LoadError, match=complaint):
         load_native(folder, kernel_cache)
+
+
+def test_a_manifest_that_is_nested_without_end_is_refused(folder: Path) -> None:
+    (folder / MANIFEST_FILE).write_text("[" * 100_000)
+    with pytest.raises(LoadError, match=r"manifest\.json is nested too deeply"):
+        find_source(str(folder), verify=False)
+
+
+def test_what_is_converted_may_be_read_by_whom_the_umask_lets(folder: Path) -> None:
+    modes = {path.stat().st_mode for path in (folder / TENSORS_FILE, folder / MANIFEST_FILE)}
+    assert len(modes) == 1
 
 
 def test_a_file_of_another_length_than_it_claims_is_refused(
