@@ -15,6 +15,8 @@ MODEL_FILE, MANIFEST_FILE, GOLDEN_FILE = "model.pt", "manifest.json", "golden.np
 PROGRAM_FILE = "model.pt2"
 EXAMPLE_FILE = "example.json"
 FORMAT = 1
+# What the manifest of a converted model has as its "kind"; ours has none.
+NATIVE_KIND = "native_dlrm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,10 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of ``folder``. Raises LoadError naming the file and what is wrong."""
     path = folder / MANIFEST_FILE
     try:
-        return _parse(json.loads(path.read_text(encoding="utf-8")))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(document, dict) and document.get("kind") == NATIVE_KIND:
+            raise LoadError(f"{path} is of narsil convert: serve it with --backend {NATIVE_KIND}")
+        return _parse(document)
     except FileNotFoundError as error:
         raise LoadError(
             f"{folder} has no {MANIFEST_FILE}; pass the path of the model file itself "
@@ -69,6 +74,8 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     except KeyError as error:
         raise LoadError(f"{path} lacks {error}") from error
+    except RecursionError as error:
+        raise LoadError(f"{path} is nested too deeply") from error
     except (OSError, ValueError, TypeError) as error:
         raise LoadError(f"{path} is not a manifest of this version: {error}") from error
 

@@ -42,7 +42,7 @@ class NativeDlrmBackend:
             from backends.native_dlrm.runtime import load  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise LoadError(
-                f"{error}; install what it needs: pip install 'narsil[native]'"
+                f"{error}; install what it needs: this project's extra 'native'"
             ) from error
 
         self._loaded = load(self._options)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends.dlrm.manifest import MANIFEST_FILE, file_sha256
+from backends.dlrm.manifest import MANIFEST_FILE, NATIVE_KIND, file_sha256
 from backends.dlrm.typed import typed
 from backends.native_dlrm.model import Bytes, Dlrm, Kind, Linear, Table
 from scheduler.errors import LoadError
 
 TENSORS_FILE = "model.safetensors"
-KIND, FORMAT = "native_dlrm", 1
+KIND, FORMAT = NATIVE_KIND, 1
 _LENGTH_BYTES = 8
 _MOST_DIM = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype(np.uint8), "F32": np.dtype(np.float32)}

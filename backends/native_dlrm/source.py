@@ -4,12 +4,15 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.dlrm.manifest import MODEL_FILE, check_sha256, read_manifest
+from backends.dlrm.manifest import MODEL_FILE, PROGRAM_FILE, check_sha256, model_file, read_manifest
 from backends.native_dlrm.converted import TENSORS_FILE, read_converted
 from backends.native_dlrm.model import Bytes, Dlrm
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
+
+_PROGRAM_SUFFIX = Path(PROGRAM_FILE).suffix
+_PROGRAM = "{} is a torch.export program, which is served with --backend torch_dlrm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,17 @@ def find_source(path: str, *, verify: bool) -> Source:
         return _artifact(place, verify=verify)
     if not place.is_file():
         raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
+    if place.suffix == _PROGRAM_SUFFIX:
+        raise LoadError(_PROGRAM.format(place))
     dlrm = recognise(read_torchscript(place, verify=verify))
     return Source(dlrm, place.stem, "1", sha256=_sha256(dlrm.storage) if verify else "")
 
 
 def _artifact(folder: Path, *, verify: bool) -> Source:
     manifest = read_manifest(folder)
-    path = folder / MODEL_FILE
+    path = model_file(folder)
+    if path.suffix == _PROGRAM_SUFFIX:
+        raise LoadError(_PROGRAM.format(path))
 
     def check(data: Bytes) -> None:
         if verify:

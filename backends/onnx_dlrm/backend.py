@@ -38,7 +38,7 @@ class OnnxDlrmBackend:
             from backends.onnx_dlrm.runtime import load  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise LoadError(
-                f"{error}; install what it needs: pip install 'narsil[onnx]'"
+                f"{error}; install what it needs: this project's extra 'onnx'"
             ) from error
         self._loaded = load(self._options)
 

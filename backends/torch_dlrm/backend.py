@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from backends.jagged import check_jagged
 from backends.torch_dlrm.options import TorchDlrmOptions
 from scheduler.backend import Compute
+from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ class TorchDlrmBackend:
     def load(self) -> None:
         """Load and warm up the model. Raises LoadError."""
         # PyTorch takes two seconds to import, and the command line reads this module's Options.
-        from backends.torch_dlrm.runtime import load  # noqa: PLC0415
+        try:
+            from backends.torch_dlrm.runtime import load  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise LoadError(
+                f"{error}; install what it needs: this project's extra 'cpu' or 'cuda'; "
+                "or serve without PyTorch: --backend native_dlrm"
+            ) from error
 
         self._loaded = load(self._options)
 

@@ -17,7 +17,7 @@ from backends.torch_dlrm.probes import Probe, doubt, make_probes
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
 from backends.torch_dlrm.weights import Dlrm
-from backends.torchscript_file.errors import TorchScriptFileError
+from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
@@ -47,13 +47,16 @@ def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) 
 def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
     try:
         return _lean(options, artifact, device)
+    except NoTorchScriptError:
+        raise
     except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:
         reason = str(error)
     if options.plan == LEAN:
         raise LoadError(f"--plan {LEAN}: {reason}")
+    module, derived = load_model(artifact.model_file, device)
     if options.plan == AUTO:
         _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
-    return Plan(ARTIFACT, reason, *load_model(artifact.model_file, device))
+    return Plan(ARTIFACT, reason, module, derived)
 
 
 def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:

@@ -34,7 +34,9 @@ def load_module(path: Path, device: torch.device) -> torch.jit.ScriptModule:
         try:
             module = _untyped_load(path, map_location=device)
         except (RuntimeError, ValueError, OSError) as error:
-            raise LoadError(f"{path} is no TorchScript model this build loads: {error}") from error
+            # What follows is PyTorch's stack.
+            why = str(error).strip().partition("\n")[0]
+            raise LoadError(f"{path} is no TorchScript model this build loads: {why}") from error
     return module.eval()
 
 

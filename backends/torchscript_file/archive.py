@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends.torchscript_file.errors import TorchScriptFileError
+from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
 
 Bytes = npt.NDArray[np.uint8]
 # Is given a file's bytes before anything is made of them, to refuse them by raising.
@@ -49,7 +49,7 @@ class Archive:
                 with zipfile.ZipFile(file) as archive:
                     infos = archive.infolist()
         except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
-            raise TorchScriptFileError(f"{path} is no TorchScript file: {error}") from error
+            raise NoTorchScriptError(f"{path} is no TorchScript file: {error}") from error
         self._records = _below_top(path, infos)
 
     def names(self) -> Iterator[str]:

@@ -5,3 +5,7 @@ from scheduler.errors import LoadError
 
 class TorchScriptFileError(LoadError):
     """Say why a file is no TorchScript file that can be read, and where in it."""
+
+
+class NoTorchScriptError(TorchScriptFileError):
+    """Say what the file is instead: PyTorch would not load it as TorchScript either."""

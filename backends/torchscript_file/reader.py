@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from backends.torchscript_file.archive import Archive, Check
-from backends.torchscript_file.errors import TorchScriptFileError
+from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
 from backends.torchscript_file.tree import Module, Tensor, TorchScriptFile, Value
 from backends.torchscript_file.unpickler import storage_type, unpickle
 
 # The format of the zip, since PyTorch 1.6; the largest that PyTorch 2.13 reads.
 _VERSIONS = range(3, 11)
 _TREE = "data.pkl"
+_PROGRAM = "archive_format"
 _CODE, _TEXT = "code/", ".py"
 _MOST_AXES = 32
 # A DLRM of 26 tables has a tree of 16 KB and 143 KB of code; each is read with Python's lock held.
@@ -43,15 +44,30 @@ def read_torchscript(
     Raises TorchScriptFileError, or what ``check`` does.
     """
     archive = Archive(path, check)
+    if not any(name.startswith(_CODE) for name in archive.names()):
+        raise NoTorchScriptError(f"{path} {_without_code(archive)}")
     version = _version(archive)
     tensors = _Tensors(archive)
     tree = archive.read(_TREE, _MOST_TREE_BYTES)
     root = unpickle(tree, f"{path}: {_TREE}", tensors.storage, tensors.tensor)
     if not isinstance(root, Module):
-        raise TorchScriptFileError(f"{path} holds a {type(root).__name__}, not a scripted module")
+        raise NoTorchScriptError(f"{path} holds a {type(root).__name__}, not a scripted module")
     if verify:
         archive.verify()
     return TorchScriptFile(root, archive.bytes, _code(archive), version)
+
+
+def _without_code(archive: Archive) -> str:
+    """Say what a zip without code is instead of a scripted module."""
+    names = set(archive.names())
+    if _PROGRAM in names:
+        return "is a torch.export program, not a scripted module: call it .pt2, for torch_dlrm"
+    if _TREE in names:
+        return (
+            "holds what torch.save wrote, not a scripted module; "
+            "of a state dict, make an artifact with: narsil export --state-dict"
+        )
+    return "is no TorchScript file: it has no code"
 
 
 def _version(archive: Archive) -> int:

@@ -133,5 +133,8 @@ def test_a_file_that_cannot_be_served_says_why(
 
 def test_a_file_that_is_no_torchscript_is_a_load_error(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("not a model")
-    with pytest.raises(LoadError, match=r"text\.pt is no TorchScript model"):
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "state.pt")
+    with pytest.raises(LoadError, match=r"text\.pt is no TorchScript file: File is not a zip"):
         load(tmp_path / "text.pt")
+    with pytest.raises(LoadError, match=r"what torch.save wrote, .* narsil export --state-dict$"):
+        load(tmp_path / "state.pt")

@@ -223,7 +223,7 @@ def test_a_truncated_file_is_refused_before_ready(
 ) -> None:
     data = (small_artifact / MODEL_FILE).read_bytes()
     (tmp_path / MODEL_FILE).write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(LoadError, match="is no TorchScript model this build loads"):
+    with pytest.raises(LoadError, match="is no TorchScript file: File is not a zip"):
         load(tmp_path / MODEL_FILE)
 
 

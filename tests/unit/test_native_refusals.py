@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, file_sha256
+from backends.dlrm.artifact import find_artifact
+from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, PROGRAM_FILE, file_sha256
 from backends.native_dlrm.convert import convert
 from backends.native_dlrm.converted import TENSORS_FILE
 from backends.native_dlrm.graph import read_forward
@@ -192,6 +193,21 @@ def test_an_option_out_of_range_is_refused(
 ) -> None:
     with pytest.raises(LoadError, match=complaint):
         load_native(small_artifact, kernel_cache, **options)
+
+
+def test_a_program_of_torch_export_names_the_backend_that_serves_it(
+    small_artifact: Path, tmp_path: Path
+) -> None:
+    shutil.copy(small_artifact / MANIFEST_FILE, tmp_path)
+    (tmp_path / PROGRAM_FILE).touch()
+    for path in (tmp_path, tmp_path / PROGRAM_FILE):
+        with pytest.raises(LoadError, match=r"model\.pt2 is a .*--backend torch_dlrm"):
+            find_source(str(path), verify=True)
+
+
+def test_a_conversion_names_the_backend_that_serves_it(folder: Path) -> None:
+    with pytest.raises(LoadError, match=r"is of narsil convert: .*--backend native_dlrm"):
+        find_artifact(str(folder))
 
 
 def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
