@@ -14,13 +14,12 @@ from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kern
 from backends.native_dlrm.compiler import NoKernelError, load_library
 from backends.native_dlrm.forward import Forward, Weights
 from backends.native_dlrm.model import Dlrm, Floats
-from backends.native_dlrm.options import NativeDlrmOptions
+from backends.native_dlrm.options import COMPILED, NUMBA, NativeDlrmOptions
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _log = logging.getLogger(__name__)
 
-AUTO, COMPILED, NUMBA = "auto", "compiled", "numba"
 # Either forward may be 1e-6 from the exact scores; with large inputs, sums are long in digits.
 _TOLERANCE, _LARGE_TOLERANCE = 2e-6, 1e-3
 _LARGE = 100.0
@@ -46,8 +45,6 @@ class Choice:
 
 def choose(dlrm: Dlrm, options: NativeDlrmOptions) -> Choice:
     """Return what ``options`` want and the facts allow. Raises LoadError."""
-    if options.kernel not in {AUTO, COMPILED, NUMBA}:
-        raise LoadError(f"--kernel {options.kernel}: {AUTO}, {COMPILED} or {NUMBA}")
     numba = Weights(dlrm)
     reason = ""
     if options.kernel != NUMBA:

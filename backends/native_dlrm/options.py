@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from backends.dlrm.ranges import check_choice, check_least
+
+# Values of "kernel".
+AUTO, COMPILED, NUMBA = "auto", "compiled", "numba"
+
 
 @dataclass(frozen=True, slots=True)
 class NativeDlrmOptions:
@@ -29,3 +34,9 @@ class NativeDlrmOptions:
 
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})
+
+    def __post_init__(self) -> None:
+        """Refuse what no model can be served with. Raises ValueError."""
+        check_least(self, "max_batch_rows", 1)
+        check_least(self, "lanes", 0)
+        check_choice(self, "kernel", (AUTO, COMPILED, NUMBA))

@@ -20,7 +20,6 @@ from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from scheduler.backend import Compute
-from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -72,10 +71,6 @@ class Loaded:
 
 def load(options: NativeDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
-    if options.max_batch_rows < 1:
-        raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
-    if options.lanes < 0:
-        raise LoadError(f"--lanes {options.lanes}: 0 or more")
     source = find_source(options.path, verify=options.verify)
     check_shapes(source.dlrm)
     if options.verify:

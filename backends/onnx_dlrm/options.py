@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from backends.dlrm.ranges import check_least
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxDlrmOptions:
@@ -14,3 +16,8 @@ class OnnxDlrmOptions:
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})
+
+    def __post_init__(self) -> None:
+        """Refuse what no model can be served with. Raises ValueError."""
+        check_least(self, "max_batch_rows", 1)
+        check_least(self, "lanes", 0)

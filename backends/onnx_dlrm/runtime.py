@@ -79,10 +79,6 @@ class Loaded:
 
 def load(options: OnnxDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
-    if options.max_batch_rows < 1:
-        raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
-    if options.lanes < 0:
-        raise LoadError(f"--lanes {options.lanes}: 0 or more")
     path = _find(options.path)
     session = open_session(path)
     described = describe(path, session.metadata)

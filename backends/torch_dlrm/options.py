@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from backends.dlrm.ranges import check_choice, check_least
+
+# Values of "plan" and of "tables".
+AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
+COPY, MAP = "copy", "map"
+
 
 @dataclass(frozen=True, slots=True)
 class TorchDlrmOptions:
@@ -43,3 +49,12 @@ class TorchDlrmOptions:
     )
     dense_features: int = field(default=0, metadata={"help": "dense values per row"})
     outputs: tuple[str, ...] = field(default=(), metadata={"help": "outputs to serve; empty: all"})
+
+    def __post_init__(self) -> None:
+        """Refuse what no model can be served with. Raises ValueError."""
+        check_least(self, "max_batch_rows", 1)
+        check_least(self, "lanes", 0)
+        check_least(self, "intra_op_threads", 0)
+        check_least(self, "dense_features", 0)
+        check_choice(self, "plan", (AUTO, LEAN, ARTIFACT))
+        check_choice(self, "tables", (COPY, MAP))

@@ -12,7 +12,7 @@ from backends.torch_dlrm.artifact import Derived
 from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.formats import load_model, read_weights
 from backends.torch_dlrm.lean import Lean
-from backends.torch_dlrm.options import TorchDlrmOptions
+from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, LEAN, TorchDlrmOptions
 from backends.torch_dlrm.probes import Probe, doubt, make_probes
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
@@ -22,9 +22,6 @@ from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _log = logging.getLogger(__name__)
-
-AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
-COPY, MAP = "copy", "map"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

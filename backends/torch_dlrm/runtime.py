@@ -16,7 +16,7 @@ from backends.dlrm.gather import DENSE, Staging
 from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Device, Module, make_device, parse_device
 from backends.torch_dlrm.options import TorchDlrmOptions
-from backends.torch_dlrm.plan import ARTIFACT, AUTO, COPY, LEAN, MAP, Plan, choose
+from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.torchscript import libraries
 from scheduler.backend import Compute
 from scheduler.errors import LoadError
@@ -82,7 +82,6 @@ class Loaded:
 
 def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
-    _check_options(options)
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
     lanes, threads = _parallelism(options, device)
@@ -100,17 +99,6 @@ def load(options: TorchDlrmOptions) -> Loaded:
     properties = _properties(artifact, facts, plan) | {"device": str(device)} | parallelism
     spec = _spec(facts, outputs, options.max_batch_rows, properties)
     return Loaded(runtime, facts, spec, lanes)
-
-
-def _check_options(options: TorchDlrmOptions) -> None:
-    if options.max_batch_rows < 1:
-        raise LoadError(f"--max-batch-rows {options.max_batch_rows}: at least 1")
-    if options.lanes < 0 or options.intra_op_threads < 0:
-        raise LoadError("--lanes and --intra-op-threads: 0 or more")
-    if options.plan not in {AUTO, LEAN, ARTIFACT}:
-        raise LoadError(f"--plan {options.plan}: {AUTO}, {LEAN} or {ARTIFACT}")
-    if options.tables not in {COPY, MAP}:
-        raise LoadError(f"--tables {options.tables}: {COPY} or {MAP}")
 
 
 def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:

@@ -117,8 +117,6 @@ def test_only_the_wanted_outputs_are_served(tmp_path: Path) -> None:
         (OneScore, FLAGS, r"has shape \(\) for 2 rows"),
         (WrongInputs, FLAGS, "does not run as a TorchRec DLRM"),
         (TwoColumns, {**FLAGS, "device": "cuda:7"}, r"--device cuda:7: .* sees \d CUDA devices"),
-        (TwoColumns, {**FLAGS, "max_batch_rows": 0}, "--max-batch-rows 0: at least 1"),
-        (TwoColumns, {**FLAGS, "lanes": -1}, "--lanes and --intra-op-threads: 0 or more"),
         (TwoColumns, {**FLAGS, "device": "tpu"}, "--device tpu: use cpu or cuda:N"),
         (TwoColumns, {**FLAGS, "device": "meta"}, "--device meta: use cpu or cuda:N"),
     ],

@@ -175,14 +175,6 @@ def test_what_is_no_dlrm_is_served_as_it_is(tmp_path: Path) -> None:
     assert properties["plan_reason"] == "it has 0 modules called dense_arch, not one"
 
 
-@pytest.mark.parametrize(("option", "value"), [("plan", "fast"), ("tables", "borrow")])
-def test_an_unknown_choice_names_the_ones_that_are(
-    small_artifact: Path, option: str, value: str
-) -> None:
-    with pytest.raises(LoadError, match=f"--{option} {value}: .* or "):
-        load(small_artifact, **{option: value})
-
-
 def spoil_a_scale(module: torch.jit.ScriptModule) -> None:
     lookup = next(part for part in module.modules() if hasattr(part, "weights_host"))
     scales = lookup.weights_host.view(torch.float16)  # type: ignore[operator]

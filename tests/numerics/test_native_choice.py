@@ -51,11 +51,6 @@ def test_without_a_compiler_numba_computes_and_the_log_says_why(
         load_native(small_artifact, kernel_cache, lanes=1, kernel="compiled")
 
 
-def test_an_unknown_kernel_is_refused(small_artifact: Path, kernel_cache: Path) -> None:
-    with pytest.raises(LoadError, match="--kernel fortran: auto, compiled or numba"):
-        load_native(small_artifact, kernel_cache, lanes=1, kernel="fortran")
-
-
 def test_a_kernel_that_computes_another_model_is_doubted(
     small_artifact: Path, kernel_cache: Path
 ) -> None:

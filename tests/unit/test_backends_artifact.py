@@ -126,6 +126,21 @@ def test_flags_that_contradict_the_file_are_refused(
         settle(TorchDlrmOptions(**flags), BARE, derived)
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"max_batch_rows": 0}, "max_batch_rows must be at least 1, got 0"),
+        ({"lanes": -3}, "lanes must be at least 0, got -3"),
+        ({"intra_op_threads": -1}, "intra_op_threads must be at least 0, got -1"),
+        ({"plan": "leann"}, "plan must be one of auto, lean, artifact, got 'leann'"),
+        ({"tables": "borrow"}, "tables must be one of copy, map, got 'borrow'"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TorchDlrmOptions(**options)
+
+
 def test_the_plug_in_is_imported_without_pytorch() -> None:
     code = (
         "import sys, backends.torch_dlrm.backend, backends.torch_dlrm.export.command;"

@@ -14,6 +14,7 @@ from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, PROGRAM_FILE, file
 from backends.native_dlrm.convert import convert
 from backends.native_dlrm.converted import TENSORS_FILE
 from backends.native_dlrm.graph import read_forward
+from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.recognise import recognise
 from backends.native_dlrm.source import find_source
 from backends.torchscript_file.reader import read_torchscript
@@ -184,15 +185,14 @@ def test_a_class_without_code_has_no_forward() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"max_batch_rows": 0}, "--max-batch-rows 0: at least 1"),
-        ({"lanes": -1}, "--lanes -1: 0 or more"),
+        ({"max_batch_rows": 0}, "max_batch_rows must be at least 1, got 0"),
+        ({"lanes": -1}, "lanes must be at least 0, got -1"),
+        ({"kernel": "fortran"}, "kernel must be one of auto, compiled, numba, got 'fortran'"),
     ],
 )
-def test_an_option_out_of_range_is_refused(
-    small_artifact: Path, kernel_cache: Path, options: dict[str, object], complaint: str
-) -> None:
-    with pytest.raises(LoadError, match=complaint):
-        load_native(small_artifact, kernel_cache, **options)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        NativeDlrmOptions(**options)
 
 
 def test_a_program_of_torch_export_names_the_backend_that_serves_it(

@@ -176,9 +176,9 @@ def test_a_damaged_or_missing_file_is_refused(onnx_folder: Path, tmp_path: Path)
 
 
 def test_options_out_of_range_are_refused(onnx_folder: Path) -> None:
-    with pytest.raises(LoadError, match="--max-batch-rows 0: at least 1"):
+    with pytest.raises(ValueError, match="max_batch_rows must be at least 1, got 0"):
         load_onnx(onnx_folder, max_batch_rows=0)
-    with pytest.raises(LoadError, match="--lanes -1: 0 or more"):
+    with pytest.raises(ValueError, match="lanes must be at least 0, got -1"):
         load_onnx(onnx_folder, lanes=-1)
     with pytest.raises(LoadError, match="no model: give the path"):
         OnnxDlrmBackend(OnnxDlrmBackend.Options()).load()
