@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app import plugins
 from app.config import MODELS, ModelTable, Sources
@@ -34,6 +35,17 @@ class ModelConfig:
     def device(self) -> str:
         """Where it runs, if its backend has a choice."""
         return str(getattr(self.backend.options, "device", ""))
+
+    def missing(self) -> str:
+        """Say which file or folder that its options name is not there, or "".
+
+        An option of a plug-in has to be there if its metadata has "missing": how to come by one.
+        """
+        for option in dataclasses.fields(self.plugin.options):
+            value, hint = getattr(self.backend.options, option.name), option.metadata.get("missing")
+            if hint and value and not Path(value).exists():
+                return f"{value} does not exist; {hint}"
+        return ""
 
     def build(self) -> Backend:
         """Return a new backend, not loaded yet."""

@@ -52,6 +52,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     Return whether no thread is left inside a library: one that loads a model cannot be stopped.
     Raises StartError.
     """
+    _check_there(parts.models)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
@@ -85,6 +86,17 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     return served is not None and not repository.busy
 
 
+def _check_there(models: Sequence[ModelConfig]) -> None:
+    """Refuse a path that leads nowhere before anything listens. Raises StartError."""
+    for model in models:
+        if missing := model.missing():
+            raise StartError(f"{_which(model)}{missing}")
+
+
+def _which(model: ModelConfig) -> str:
+    return f"model {model.label}: " if model.label else ""
+
+
 async def _listen(
     transports: Mapping[str, Transport], engine: Engine, undo: contextlib.AsyncExitStack
 ) -> dict[str, tuple[str, ...]]:
@@ -109,8 +121,7 @@ async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
         try:
             await engine.load(backend, model.scheduler.options, model.build)
         except LoadError as error:
-            which = f"model {model.label}: " if model.label else ""
-            raise StartError(f"{which}{error}") from error
+            raise StartError(f"{_which(model)}{error}") from error
         spec = backend.spec
         logger.info("%s: version %s; %s", spec.name, spec.version, model.effective(backend))
         served.append(Served(model, spec))

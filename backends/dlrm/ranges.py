@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+# What to do about an artifact that is not there.
+MAKE_ONE = "make one with: narsil export"
+
 
 def check_least(options: object, name: str, least: int) -> None:
     """Raise ValueError naming the option unless it is ``least`` or more."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from backends.dlrm.ranges import check_choice, check_least
+from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "kernel".
 AUTO, COMPILED, NUMBA = "auto", "compiled", "numba"
@@ -16,7 +16,11 @@ class NativeDlrmOptions:
     """
 
     path: str = field(
-        default="", metadata={"help": "artifact folder, bare model.pt, or folder of narsil convert"}
+        default="",
+        metadata={
+            "help": "artifact folder, bare model.pt, or folder of narsil convert",
+            "missing": MAKE_ONE,
+        },
     )
     lanes: int = field(default=0, metadata={"help": "forwards at once; 0: one per usable CPU"})
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})

@@ -9,7 +9,13 @@ from backends.dlrm.ranges import check_least
 class OnnxDlrmOptions:
     """Serve one ONNX file on the CPU. Name and version override what the file says."""
 
-    path: str = field(default="", metadata={"help": "ONNX file, or a folder with a model.onnx"})
+    path: str = field(
+        default="",
+        metadata={
+            "help": "ONNX file, or a folder with a model.onnx",
+            "missing": "make one with: narsil export-onnx",
+        },
+    )
     lanes: int = field(
         default=0, metadata={"help": "forwards at once, one thread each; 0: one per usable CPU"}
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from backends.dlrm.ranges import check_choice, check_least
+from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "plan" and of "tables".
 AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
@@ -17,7 +17,9 @@ class TorchDlrmOptions:
     for a folder, name and version override the manifest.
     """
 
-    path: str = field(default="", metadata={"help": "artifact folder, or a bare model.pt"})
+    path: str = field(
+        default="", metadata={"help": "artifact folder, or a bare model.pt", "missing": MAKE_ONE}
+    )
     device: str = field(default="cpu", metadata={"help": "cpu, or cuda:N"})
     lanes: int = field(
         default=0, metadata={"help": "forwards at once; 0: one per usable CPU, one on a GPU"}

@@ -1,6 +1,7 @@
 """The command as a user runs it: a process, real ports, real signals."""
 
 import asyncio
+import socket
 import subprocess
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_a_taken_port_ends_the_command_and_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert port in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_path_that_leads_nowhere_is_noticed_before_a_port_is_opened(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flag = f"--http-port={taken.getsockname()[1]}"
+        done = subprocess.run(
+            [NARSIL, "serve", "nowhere", flag], cwd=tmp_path, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "narsil: nowhere does not exist; make one with: narsil export\n"
 
 
 @pytest.mark.parametrize(
