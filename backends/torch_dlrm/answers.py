@@ -39,7 +39,7 @@ _DAMAGED = (
     OSError, LookupError, ValueError, TypeError, EOFError, RuntimeError, MemoryError, SyntaxError,
     NotImplementedError, OverflowError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-_MODULE = "backends.torch_dlrm.ask"
+_MODULE = "backends.torch_dlrm.child"
 # Exit status of ``ask``: the file is no model; anything else is a failure of the asking.
 REFUSED = 3
 

@@ -1,12 +1,8 @@
-"""``python -m backends.torch_dlrm.ask MODEL``: write a TorchScript DLRM's answers to stdout.
-
-It ends when its stdin does: whoever asked is gone then, however that came about.
-"""
+"""What the child process does: write a TorchScript DLRM's answers to its stdout."""
 
 import io
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,14 +20,12 @@ from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _NICENESS = 5
-_STDIN, _STDOUT, _STDERR = range(3)
-_ABANDONED = 4
+_STDOUT, _STDERR = 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer; return the exit status. The last line of stderr says what went wrong."""
     (model_file,) = map(Path, arguments)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
     # What a library prints must not get among the answers.
     out = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
@@ -50,13 +44,6 @@ def main(arguments: Sequence[str]) -> int:
     with os.fdopen(out, "wb") as file:
         file.write(content.getbuffer())
     return 0
-
-
-def _end_with_stdin() -> None:
-    while os.read(_STDIN, 1):
-        pass
-    # Not sys.exit: the main thread may be inside PyTorch's loader.
-    os._exit(_ABANDONED)
 
 
 def answer(model_file: Path) -> Answers:
@@ -96,7 +83,3 @@ def _run(module: Module, probes: Sequence[Probe]) -> tuple[str, tuple[Array, ...
     if len(names) != 1 or any(one.ndim != 1 or one.dtype != np.float32 for one in scores):
         raise NoAnswerError("its output is not one float32 score a row")
     return names.pop(), scores
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
