@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import struct
 from collections.abc import AsyncIterator
 
@@ -9,12 +10,13 @@ import ngh2
 import pytest
 
 from tests.fixtures.grpc_calls import Served, grpc_options, grpc_serving, scores
-from tests.fixtures.raw_grpc import PREDICT, RawGrpc, framed, head, raw_grpc
+from tests.fixtures.raw_grpc import PREDICT, Answer, RawGrpc, framed, head, raw_grpc
 from tests.fixtures.wire import Sample, sample
 from transports.grpc.nghttp2 import limits
 
 BODY = sample().message().SerializeToString()
-HEADERS, PING, SETTINGS, CONTINUATION = 1, 6, 4, 9
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 CALM = ngh2.ErrorCode.ENHANCE_YOUR_CALM
 
 
@@ -86,6 +88,30 @@ async def test_rapid_resets_end_their_connection_and_compute_nothing(served: Ser
             raw.flush()
         await raw.ended()
     assert len(served.serving.ran) < burst
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [framed(b"x", flag=7), b"\0\0", b"\0\xff\xff\xff\xff", framed(b"")],
+    ids=["odd flag", "cut off", "too large", "none"],
+)
+async def test_a_fault_and_a_reset_in_one_segment_cost_no_other_call(
+    fault: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        grpc_serving(grpc_options(engine="nghttp2")) as served,
+        raw_grpc(served.client.port) as raw,
+    ):
+        other = raw.ask(data=framed(BODY))
+        await served.serving.gate.began()
+        stream = raw.ask(head(STREAM), framed(b"\xff"), ended=False)
+        while not raw.answers.setdefault(stream, Answer()).body:  # its head has left
+            await raw.receive()
+        ended = frame(DATA, fault, stream=stream) + frame(DATA, flags=1, stream=stream)
+        raw.write(ended + frame(RST_STREAM, struct.pack(">I", 8), stream=stream))
+        served.serving.gate.open()
+        assert (await raw.answer(other)).status == 0
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_calls_over_the_limit_are_refused_by_the_protocol(raw: RawGrpc) -> None:

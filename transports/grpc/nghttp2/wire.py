@@ -13,6 +13,10 @@ from transports.grpc.nghttp2 import replies
 from transports.grpc.nghttp2.messages import framed
 from transports.grpc.nghttp2.output import Output
 
+# A stream may be gone before we hear of it: its end came in the same piece of input as what is
+# answered. ngh2 then does not know it (StreamUnavailableError), or says that it has no open body.
+_GONE = contextlib.suppress(ngh2.StreamProtocolError)
+
 
 class Wire:
     """Send answers; ``refused`` reports a call that is turned away and says how it ends."""
@@ -40,7 +44,8 @@ class Wire:
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Let the client send so much more."""
         if not self._output.closed:
-            self._h2.acknowledge_received_data(size_bytes, stream_id)
+            with _GONE:
+                self._h2.acknowledge_received_data(size_bytes, stream_id)
             self.write_if_wanted()
 
     def write_if_wanted(self) -> None:
@@ -51,18 +56,21 @@ class Wire:
     def begin(self, stream_id: int) -> None:
         """Send the head of an answer."""
         if not self._output.closed:
-            self._h2.send_response(stream_id, replies.HEAD)
+            with _GONE:
+                self._h2.send_response(stream_id, replies.HEAD)
 
     def send(self, stream_id: int, body: bytes) -> None:
         """Send a message behind the head."""
         if not self._output.closed:
-            self._h2.send_data(stream_id, framed(body))
+            with _GONE:
+                self._h2.send_data(stream_id, framed(body))
             self._output.soon()
 
     def end(self, stream_id: int, reply: Reply) -> None:
         """Send what ends an answer behind its head and messages."""
         if not self._output.closed:
-            self._h2.send_trailers(stream_id, replies.trailers(reply))
+            with _GONE:
+                self._h2.send_trailers(stream_id, replies.trailers(reply))
             self._output.soon()
 
     def end_without_answer(self, stream_id: int, reply: Reply) -> None:
@@ -75,8 +83,7 @@ class Wire:
 
     def _whole(self, stream_id: int, fields: replies.Fields) -> None:
         if not self._output.closed:
-            # The client may have left in the same piece of input that brought it.
-            with contextlib.suppress(ngh2.StreamUnavailableError):
+            with _GONE:
                 self._h2.send_response(stream_id, fields, end_stream=True)
             self._output.soon()
 
@@ -100,5 +107,6 @@ class Wire:
         for stream_id in tuple(self._answered):
             if not self._h2.queued_body_size(stream_id):
                 self._answered.discard(stream_id)
-                self._h2.reset_stream(stream_id, ngh2.ErrorCode.NO_ERROR)
+                with _GONE:
+                    self._h2.reset_stream(stream_id, ngh2.ErrorCode.NO_ERROR)
                 self._output.soon()
