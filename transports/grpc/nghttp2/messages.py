@@ -50,6 +50,10 @@ class MessageReader:
             else:
                 yield self._message()
 
+    def clear(self) -> None:
+        """Drop what has come of a message."""
+        self._pieces, self.buffered_bytes = [], 0
+
     def finish(self) -> None:
         """Raise ServingError if a message is cut off."""
         if self.buffered_bytes:

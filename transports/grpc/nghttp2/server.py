@@ -14,6 +14,7 @@ from scheduler.errors import Code, ServingError
 from transports.grpc.listen import bound_sockets
 from transports.grpc.methods import Methods, Reply
 from transports.grpc.nghttp2 import limits
+from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.connection import Connection
 from transports.grpc.options import GrpcOptions
 from transports.tls import RenewedContext
@@ -32,6 +33,7 @@ class Nghttp2Server:
     def __init__(self, options: GrpcOptions, methods: Methods) -> None:
         self._options = options
         self._methods = methods
+        self._budget = Budget(options.max_buffered_bytes)
         self._unix = options.unix_address
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
@@ -107,7 +109,7 @@ class Nghttp2Server:
             self._sweeping.cancel()
 
     def _connection(self) -> Connection:
-        return Connection(self._options, self._methods, self._made, self._lost)
+        return Connection(self._options, self._methods, self._budget, self._made, self._lost)
 
     def _made(self, connection: Connection) -> None:
         self._connections.add(connection)

@@ -10,6 +10,7 @@ import ngh2
 from scheduler.errors import ServingError
 from transports.grpc.methods import Arrival, Reply
 from transports.grpc.nghttp2 import replies
+from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.messages import framed
 from transports.grpc.nghttp2.output import Output
 
@@ -19,15 +20,21 @@ _GONE = contextlib.suppress(ngh2.StreamProtocolError)
 
 
 class Wire:
-    """Send answers; ``refused`` reports a call that is turned away and says how it ends."""
+    """Send answers; ``refused`` reports a call that is turned away and says how it ends.
+
+    ``unfinished_bytes`` is what calls have of messages, and of unary requests, that lack their end.
+    """
 
     def __init__(
         self,
         h2: ngh2.Connection,
         output: Output,
         refused: Callable[[Arrival, ServingError], Reply],
+        budget: Budget,
     ) -> None:
         self.refused = refused
+        self.budget = budget
+        self.unfinished_bytes = 0
         self._h2 = h2
         self._output = output
         self._create_task = asyncio.get_running_loop().create_task
@@ -35,11 +42,14 @@ class Wire:
         self._answered: set[int] = set()  # streams answered before the client had sent its all
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` as a task and keep it."""
+        """Run ``work`` as a task and keep it until it is ``finished``."""
         task = self._create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         return task
+
+    def finished(self, task: asyncio.Task[None]) -> None:
+        """Keep a task no longer."""
+        self._tasks.discard(task)
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Let the client send so much more."""
