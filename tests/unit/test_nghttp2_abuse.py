@@ -198,6 +198,27 @@ async def test_a_client_that_keeps_the_server_waiting_is_parted_with(
                 assert raw.pings
 
 
+async def test_a_client_that_pings_and_reads_nothing_is_parted_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_S", 0.02)
+    monkeypatch.setattr(limits, "WRITE_STALL_S", 0.2)
+    async with grpc_serving(grpc_options(engine="nghttp2")) as served:
+        served.serving.gate.open()
+        async with raw_grpc(served.client.port, window_bytes=0) as raw:
+            raw.ask(data=framed(BODY))
+            pinging = asyncio.create_task(_ping_forever(raw))
+            async with asyncio.timeout(10):
+                await raw.ended()
+            pinging.cancel()
+
+
+async def _ping_forever(raw: RawGrpc) -> None:
+    while True:
+        raw.write(frame(PING, bytes(8)))
+        await asyncio.sleep(0.05)
+
+
 async def test_a_silent_client_that_answers_pings_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_S", 0.02)
     monkeypatch.setattr(limits, "SILENCE_S", 0.03)
