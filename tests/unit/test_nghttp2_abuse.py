@@ -70,6 +70,22 @@ async def test_a_client_that_never_speaks_http2_is_cut(served: Served) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(b"x", b"m" * 1000)] * 50,
+        [(b"x%d" % number, b"") for number in range(257)],
+    ],
+    ids=["bytes", "count"],
+)
+async def test_many_header_fields_in_few_bytes_end_their_connection(
+    raw: RawGrpc, fields: list[tuple[bytes, bytes]]
+) -> None:
+    stream = raw.ask(head(PREDICT, *fields))
+    await raw.ended()
+    assert not raw.answers.setdefault(stream, Answer()).fields
+
+
 async def test_empty_data_without_end_is_a_flood(raw: RawGrpc) -> None:
     stream = raw.ask(ended=False)
     raw.write(frame(0, stream=stream) * (limits.MOST_IDLE_FRAMES + 1))
