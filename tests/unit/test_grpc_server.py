@@ -78,6 +78,8 @@ async def test_a_host_that_is_no_name_is_an_error_that_names_it(host: str) -> No
         ("port", 70001),
         ("max_message_bytes", 0),
         ("max_message_bytes", 2_000_000_000),
+        ("max_buffered_bytes", (128 << 20) - 1),
+        ("max_buffered_bytes", 2**40 + 1),
         ("max_concurrent_streams", 0),
         ("max_concurrent_streams", 2**31),
         ("max_connection_age_s", -1.0),
@@ -95,6 +97,7 @@ def test_an_option_out_of_range_is_refused_with_its_name_and_value(
 async def test_the_largest_options_serve() -> None:
     largest = grpc_options(
         max_message_bytes=1_908_874_352,
+        max_buffered_bytes=2**40,
         max_concurrent_streams=2**31 - 1,
         max_connection_age_s=2_147_483,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import struct
 from collections.abc import AsyncIterator
 
@@ -9,12 +10,13 @@ import ngh2
 import pytest
 
 from tests.fixtures.grpc_calls import Served, grpc_options, grpc_serving, scores
-from tests.fixtures.raw_grpc import PREDICT, RawGrpc, framed, head, raw_grpc
+from tests.fixtures.raw_grpc import PREDICT, Answer, RawGrpc, framed, head, raw_grpc
 from tests.fixtures.wire import Sample, sample
 from transports.grpc.nghttp2 import limits
 
 BODY = sample().message().SerializeToString()
-HEADERS, PING, SETTINGS, CONTINUATION = 1, 6, 4, 9
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 CALM = ngh2.ErrorCode.ENHANCE_YOUR_CALM
 
 
@@ -68,6 +70,22 @@ async def test_a_client_that_never_speaks_http2_is_cut(served: Served) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(b"x", b"m" * 1000)] * 50,
+        [(b"x%d" % number, b"") for number in range(257)],
+    ],
+    ids=["bytes", "count"],
+)
+async def test_many_header_fields_in_few_bytes_end_their_connection(
+    raw: RawGrpc, fields: list[tuple[bytes, bytes]]
+) -> None:
+    stream = raw.ask(head(PREDICT, *fields))
+    await raw.ended()
+    assert not raw.answers.setdefault(stream, Answer()).fields
+
+
 async def test_empty_data_without_end_is_a_flood(raw: RawGrpc) -> None:
     stream = raw.ask(ended=False)
     raw.write(frame(0, stream=stream) * (limits.MOST_IDLE_FRAMES + 1))
@@ -86,6 +104,30 @@ async def test_rapid_resets_end_their_connection_and_compute_nothing(served: Ser
             raw.flush()
         await raw.ended()
     assert len(served.serving.ran) < burst
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [framed(b"x", flag=7), b"\0\0", b"\0\xff\xff\xff\xff", framed(b"")],
+    ids=["odd flag", "cut off", "too large", "none"],
+)
+async def test_a_fault_and_a_reset_in_one_segment_cost_no_other_call(
+    fault: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        grpc_serving(grpc_options(engine="nghttp2")) as served,
+        raw_grpc(served.client.port) as raw,
+    ):
+        other = raw.ask(data=framed(BODY))
+        await served.serving.gate.began()
+        stream = raw.ask(head(STREAM), framed(b"\xff"), ended=False)
+        while not raw.answers.setdefault(stream, Answer()).body:  # its head has left
+            await raw.receive()
+        ended = frame(DATA, fault, stream=stream) + frame(DATA, flags=1, stream=stream)
+        raw.write(ended + frame(RST_STREAM, struct.pack(">I", 8), stream=stream))
+        served.serving.gate.open()
+        assert (await raw.answer(other)).status == 0
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_calls_over_the_limit_are_refused_by_the_protocol(raw: RawGrpc) -> None:
@@ -170,6 +212,27 @@ async def test_a_client_that_keeps_the_server_waiting_is_parted_with(
                 await asyncio.sleep(0.3)  # silent: not even a pong
                 await raw.ended()
                 assert raw.pings
+
+
+async def test_a_client_that_pings_and_reads_nothing_is_parted_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_S", 0.02)
+    monkeypatch.setattr(limits, "WRITE_STALL_S", 0.2)
+    async with grpc_serving(grpc_options(engine="nghttp2")) as served:
+        served.serving.gate.open()
+        async with raw_grpc(served.client.port, window_bytes=0) as raw:
+            raw.ask(data=framed(BODY))
+            pinging = asyncio.create_task(_ping_forever(raw))
+            async with asyncio.timeout(10):
+                await raw.ended()
+            pinging.cancel()
+
+
+async def _ping_forever(raw: RawGrpc) -> None:
+    while True:
+        raw.write(frame(PING, bytes(8)))
+        await asyncio.sleep(0.05)
 
 
 async def test_a_silent_client_that_answers_pings_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from transports.endpoint import EndpointOptions
 
 _INT_MAX = (1 << 31) - 1
+_BUFFER_MAX = 1 << 40
 # Room above the limit, where the handler refuses with a message that names the option; grpcio
 # itself refuses what is larger still, before it is read.
 HEADROOM = 9 / 8
@@ -25,6 +26,13 @@ class GrpcOptions(EndpointOptions):
     port: int = field(default=50051, metadata={"help": "TCP port; 0 takes a free one"})
     max_message_bytes: int = field(
         default=64 << 20, metadata={"help": "largest request and answer, in bytes"}
+    )
+    max_buffered_bytes: int = field(
+        default=512 << 20,
+        metadata={
+            "help": "bytes of all requests held at once, unpacked ones too; more is answered with "
+            "RESOURCE_EXHAUSTED (engine nghttp2)"
+        },
     )
     max_concurrent_streams: int = field(
         default=1024, metadata={"help": "calls one connection may have open at once"}
@@ -47,6 +55,8 @@ class GrpcOptions(EndpointOptions):
         self._check("port", 0, 65535)
         self.check_endpoint(self.host)
         self._check("max_message_bytes", 1, int(_INT_MAX / HEADROOM))
+        # Twice: a packed message and what it unpacks to.
+        self._check("max_buffered_bytes", 2 * self.max_message_bytes, _BUFFER_MAX)
         self._check("max_concurrent_streams", 1, _INT_MAX)
         self._check("max_connection_age_s", 0, _INT_MAX // 1000)  # grpcio counts milliseconds
 

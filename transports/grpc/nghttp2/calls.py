@@ -8,6 +8,7 @@ import grpc
 
 from scheduler.errors import Code, ServingError
 from transports.grpc.methods import Arrival, Reply, Unary
+from transports.grpc.nghttp2.budget import Share
 from transports.grpc.nghttp2.messages import MessageReader, Packed, unpack
 from transports.grpc.nghttp2.wire import Wire
 
@@ -31,6 +32,8 @@ class Call:
         self.over = self.complete = False
         self._wire = wire
         self._stream_id = stream_id
+        self._share = Share(wire.budget)
+        self._unfinished_bytes = 0
         self._answering = False
         self._task: asyncio.Task[None] | None = None
 
@@ -47,6 +50,7 @@ class Call:
     def left(self) -> None:
         """The stream is gone: whatever still runs for it is cancelled."""
         self.over = True
+        self._drop()
         if self._task is not None:
             self._task.cancel()
 
@@ -63,6 +67,22 @@ class Call:
 
     def _start(self) -> None:
         self._task = self._wire.start(self._run())
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._wire.finished(task)
+        self._share.close()
+
+    def _drop(self) -> None:
+        """Let go of what no method has."""
+        self.reader.clear()
+        self._lacks_end(0)
+        self._share.give_back(self._share.waiting_bytes)
+
+    def _lacks_end(self, size_bytes: int) -> None:
+        """Say how much the call has of what is not complete."""
+        self._wire.unfinished_bytes += size_bytes - self._unfinished_bytes
+        self._unfinished_bytes = size_bytes
 
     async def _run(self) -> None:
         """Run the method and send its reply."""
@@ -81,10 +101,19 @@ class Call:
 
     async def _unpacked(self, message: Packed) -> bytes:
         """Unpack while others have their turn. Raises ServingError."""
-        pieces = []
-        for piece in unpack(message, self.reader.limit_bytes):
-            pieces.append(piece)
-            await asyncio.sleep(0)
+        pieces: list[bytes] = []
+        size_bytes = 0
+        try:
+            for piece in unpack(message, self.reader.limit_bytes):
+                self._share.take(len(piece))
+                size_bytes += len(piece)
+                pieces.append(piece)
+                await asyncio.sleep(0)
+        except ServingError:
+            # At once: others that are unpacked in this turn of the loop have the room.
+            pieces.clear()
+            self._share.give_back(size_bytes)
+            raise
         return b"".join(pieces)
 
     def _send(self, body: bytes) -> None:
@@ -103,6 +132,7 @@ class Call:
             self._wire.end(self._stream_id, reply)
         else:
             self._wire.end_without_answer(self._stream_id, reply)
+        self._drop()
         if not self.complete:
             self._wire.stop_upload(self._stream_id)
 
@@ -154,6 +184,7 @@ class UnaryCall(Call):
         if self.over:
             return
         try:
+            self._share.take(len(data))
             for body in self.reader.feed(data):
                 if self._body is not None:
                     raise _cardinality("more than one")
@@ -162,9 +193,15 @@ class UnaryCall(Call):
                 self.reader.finish()
                 if self._body is None:
                     raise _cardinality("none")
+                self._share.give(self._share.waiting_bytes)
                 self._start()
         except ServingError as failure:
             self.refuse(failure)
+        self._lacks_end(self._share.waiting_bytes)
+
+    def _drop(self) -> None:
+        self._body = None
+        super()._drop()
 
     def _reply(self) -> Awaitable[Reply]:
         body, self._body = self._body, None
@@ -174,7 +211,9 @@ class UnaryCall(Call):
         return self._unpack_and_reply(body)
 
     async def _unpack_and_reply(self, message: Packed) -> Reply:
-        return await self._method(await self._unpacked(message), self.arrival)
+        body = await self._unpacked(message)
+        self._share.give(len(body))
+        return await self._method(body, self.arrival)
 
 
 def _cardinality(number: str) -> ServingError:

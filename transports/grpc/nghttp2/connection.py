@@ -11,6 +11,7 @@ import ngh2
 from scheduler.errors import Code, ServingError
 from transports.grpc.methods import Methods
 from transports.grpc.nghttp2 import limits
+from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.calls import Call
 from transports.grpc.nghttp2.head import NotGrpcError
 from transports.grpc.nghttp2.opening import Opening
@@ -34,11 +35,13 @@ class Connection(asyncio.Protocol):
         self,
         options: GrpcOptions,
         methods: Methods,
+        budget: Budget,
         made: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
         self._options = options
         self._methods = methods
+        self._budget = budget
         self._made = made
         self._lost = lost
         self._h2 = ngh2.Connection(ngh2.Role.SERVER, limits.CONFIGURATION)
@@ -46,14 +49,13 @@ class Connection(asyncio.Protocol):
         self.made_s = self.heard_s = time.perf_counter()
         self.greeted = False
         self.idle_frames = 0
-        self._unfinished_bytes = 0
         self._most_unfinished_bytes = limits.UNFINISHED_BYTES + options.max_message_bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Greet; leave if TLS agreed on another protocol."""
         self._transport = transport
         self.output = Output(self._h2, transport, self._sent)
-        self._wire = Wire(self._h2, self.output, self._methods.refused)
+        self._wire = Wire(self._h2, self.output, self._methods.refused, self._budget)
         self._opening = Opening(self._wire, self._methods, self._options.max_message_bytes)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
@@ -171,12 +173,10 @@ class Connection(asyncio.Protocol):
             self.idle_frames -= 2
         elif not data:
             self._on_idle(event)
-        reader = call.reader
-        before_bytes = reader.buffered_bytes
         call.received(data)
-        self._unfinished_bytes += reader.buffered_bytes - before_bytes
-        if self._unfinished_bytes > self._most_unfinished_bytes:
-            call.refuse(_unfinished(self._unfinished_bytes, self._most_unfinished_bytes))
+        unfinished_bytes = self._wire.unfinished_bytes
+        if unfinished_bytes > self._most_unfinished_bytes:
+            call.refuse(_unfinished(unfinished_bytes, self._most_unfinished_bytes))
 
     def _on_trailers(self, event: ngh2.TrailersReceived) -> None:
         call = self.calls.get(event.stream_id)
@@ -188,7 +188,6 @@ class Connection(asyncio.Protocol):
         self._wire.forget(event.stream_id)
         call = self.calls.pop(event.stream_id, None)
         if call is not None:
-            self._unfinished_bytes -= call.reader.buffered_bytes
             call.left()
 
     def _on_idle(self, event: ngh2.Event) -> None:

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from scheduler.errors import Code, ServingError, invalid
+from scheduler.errors import invalid
 from transports.grpc.calls import too_large
 
 PREFIX_BYTES = 5
@@ -50,6 +50,10 @@ class MessageReader:
             else:
                 yield self._message()
 
+    def clear(self) -> None:
+        """Drop what has come of a message."""
+        self._pieces, self.buffered_bytes = [], 0
+
     def finish(self) -> None:
         """Raise ServingError if a message is cut off."""
         if self.buffered_bytes:
@@ -66,10 +70,8 @@ class MessageReader:
         if flag > 1:
             raise invalid(f"a message's compressed flag must be 0 or 1, got {flag}")
         if flag and self._coding == "identity":
-            # The specification's own words: the sender broke its promise.
-            raise ServingError(
-                Code.INTERNAL, "a message is compressed, but grpc-encoding does not say how"
-            )
+            # Not INTERNAL, as the specification has it: that is our own failure, and is logged so.
+            raise invalid("a message is compressed, but grpc-encoding does not say how")
         if size_bytes > self.limit_bytes:
             raise too_large(size_bytes, self.limit_bytes)
         self._packed = bool(flag)

@@ -26,7 +26,8 @@ class Output:
         self._room = asyncio.Event()
         self.full = False  # the socket is
         self.closed = False
-        self.moved_s = time.perf_counter()  # when bytes last left
+        self.moved_s = time.perf_counter()  # when the client last took of an answer
+        self._unread = False  # answers may be among what fills the socket
 
     @property
     def stuck(self) -> bool:
@@ -45,10 +46,13 @@ class Output:
         if self.closed:
             return
         while not self.full:
-            much = self._h2.queued_body_size() > PIECE_BYTES
+            queued_bytes = self._h2.queued_body_size()
+            much = queued_bytes > PIECE_BYTES
             data = self._h2.data_to_send(PIECE_BYTES if much else None)
             if data:
-                self.moved_s = time.perf_counter()
+                if self._h2.queued_body_size() < queued_bytes:  # not pongs alone
+                    self._moved()
+                    self._unread = True
                 self._transport.write(data)
             if not (much and data):
                 break
@@ -62,13 +66,19 @@ class Output:
     def resume(self) -> None:
         """The socket has room again."""
         self.full = False
-        self.moved_s = time.perf_counter()
+        if self._unread:
+            self._unread = False
+            self._moved()
         self.now()
 
     def close(self) -> None:
         """Write nothing more."""
         self.closed = True
+        self._moved()  # what was written has its time from here
         self._room.set()
+
+    def _moved(self) -> None:
+        self.moved_s = time.perf_counter()
 
     async def room(self, stream_id: int) -> None:
         """Return when most of what the stream was given has left, or nothing will."""

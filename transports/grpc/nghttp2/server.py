@@ -14,6 +14,7 @@ from scheduler.errors import Code, ServingError
 from transports.grpc.listen import bound_sockets
 from transports.grpc.methods import Methods, Reply
 from transports.grpc.nghttp2 import limits
+from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.connection import Connection
 from transports.grpc.options import GrpcOptions
 from transports.tls import RenewedContext
@@ -21,8 +22,9 @@ from transports.unix import listening_socket
 
 # Connections the kernel holds until they are accepted.
 _BACKLOG = 2048
-# After the grace: how long the last answers, which say so, may take to leave.
-_FLUSH_S = 1.0
+# The end of the grace is for the last answers, which say so, to leave; without one it is the least.
+_FLUSH_S = 0.5
+_LEAST_FLUSH_S = 0.1
 _CUT = Reply(grpc.StatusCode.UNAVAILABLE, detail="the server stopped before there was an answer")
 
 
@@ -32,6 +34,7 @@ class Nghttp2Server:
     def __init__(self, options: GrpcOptions, methods: Methods) -> None:
         self._options = options
         self._methods = methods
+        self._budget = Budget(options.max_buffered_bytes)
         self._unix = options.unix_address
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
@@ -83,6 +86,8 @@ class Nghttp2Server:
     async def stop(self, hold_s: float, grace_s: float, refuse: Callable[[], None]) -> None:
         """Accept no more, say GOAWAY, ``refuse`` what comes later than ``hold_s``, finish the rest.
 
+        Takes ``hold_s`` and ``grace_s`` at most, but for the least that the last answers need.
+
         Calls on the wire when a client hears of the end are served: GOAWAY first names no last
         stream, and after ``hold_s`` the last that came.
         """
@@ -96,18 +101,19 @@ class Nghttp2Server:
         refuse()
         for connection in tuple(self._connections):
             connection.end_after_calls()
-        await self._all_lost_within(grace_s)
+        flush_s = max(_LEAST_FLUSH_S, min(_FLUSH_S, grace_s / 4))
+        await self._all_lost_within(max(0, grace_s - flush_s))
         for connection in tuple(self._connections):
             _cut(connection)
-        await self._all_lost_within(_FLUSH_S)
+        await self._all_lost_within(flush_s)
         for connection in tuple(self._connections):
             connection.abort()
-        await self._all_lost_within(_FLUSH_S)
+        await self._all_lost_within(_LEAST_FLUSH_S)  # it takes a turn of the loop
         if self._sweeping is not None:
             self._sweeping.cancel()
 
     def _connection(self) -> Connection:
-        return Connection(self._options, self._methods, self._made, self._lost)
+        return Connection(self._options, self._methods, self._budget, self._made, self._lost)
 
     def _made(self, connection: Connection) -> None:
         self._connections.add(connection)

@@ -10,7 +10,7 @@ import grpc
 from scheduler.errors import ServingError
 from transports.grpc.methods import Arrival, Reply, Stream
 from transports.grpc.nghttp2.calls import Call
-from transports.grpc.nghttp2.messages import MessageReader, Packed
+from transports.grpc.nghttp2.messages import PREFIX_BYTES, MessageReader, Packed
 from transports.grpc.nghttp2.wire import Wire
 
 
@@ -23,7 +23,8 @@ class StreamCall(Call):
         super().__init__(wire, stream_id, arrival, reader)
         self._method = method
         self._inbox: deque[bytes | Packed] = deque()
-        self._held_bytes = 0  # received, and not yet acknowledged
+        self._unacknowledged_bytes = 0
+        self._given: deque[int] = deque()  # sizes of the messages that the method has
         self._arrived = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         if arrival.deadline_s < math.inf:
@@ -32,14 +33,16 @@ class StreamCall(Call):
 
     def received(self, data: bytes) -> None:
         """Take bytes off the wire; while messages wait to be read the client gets no more room."""
-        self._held_bytes += len(data)
+        self._unacknowledged_bytes += len(data)
         try:
             if not self.over:
+                self._share.take(len(data))
                 self._inbox.extend(self.reader.feed(data))
                 if self.complete:
                     self.reader.finish()
         except ServingError as failure:
             self.refuse(failure)
+        self._lacks_end(self.reader.buffered_bytes)
         if not self._inbox:
             self._acknowledge()
         self._arrived.set()
@@ -60,9 +63,9 @@ class StreamCall(Call):
             self._timer.cancel()
 
     def _acknowledge(self) -> None:
-        if self._held_bytes:
-            self._wire.consumed(self._stream_id, self._held_bytes)
-            self._held_bytes = 0
+        if self._unacknowledged_bytes:
+            self._wire.consumed(self._stream_id, self._unacknowledged_bytes)
+            self._unacknowledged_bytes = 0
 
     def _reply(self) -> Awaitable[Reply]:
         return self._method(self._bodies(), self.arrival, self._send_and_wait)
@@ -70,25 +73,36 @@ class StreamCall(Call):
     async def _bodies(self) -> AsyncIterator[bytes]:
         while True:
             while self._inbox:
-                body = self._inbox.popleft()
+                message = self._inbox.popleft()
                 if not self._inbox:
                     self._acknowledge()
-                if isinstance(body, bytes):
-                    yield body
-                    continue
                 try:
-                    unpacked = await self._unpacked(body)
+                    body = await self._body_of(message)
                 except ServingError as failure:
                     self.refuse(failure)
                     return
-                yield unpacked
+                yield body
             if self.complete:
                 return
             self._arrived.clear()
             await self._arrived.wait()
 
+    async def _body_of(self, message: bytes | Packed) -> bytes:
+        """Return what the method is given of ``message``. Raises ServingError."""
+        if isinstance(message, bytes):
+            body, size_bytes = message, PREFIX_BYTES + len(message)
+        else:
+            body = await self._unpacked(message)
+            size_bytes = PREFIX_BYTES + len(message.body) + len(body)
+        if not self.over:
+            self._share.give(size_bytes)
+            self._given.append(size_bytes)
+        return body
+
     async def _send_and_wait(self, body: bytes) -> None:
         if not self.over:
+            if self._given:  # an answer to each message, in their order, if to any
+                self._share.done_with(self._given.popleft())
             self._send(body)
             await self._wire.room(self._stream_id)
 

@@ -10,20 +10,31 @@ import ngh2
 from scheduler.errors import ServingError
 from transports.grpc.methods import Arrival, Reply
 from transports.grpc.nghttp2 import replies
+from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.messages import framed
 from transports.grpc.nghttp2.output import Output
 
+# A stream may be gone before we hear of it: its end came in the same piece of input as what is
+# answered. ngh2 then does not know it (StreamUnavailableError), or says that it has no open body.
+_GONE = contextlib.suppress(ngh2.StreamProtocolError)
+
 
 class Wire:
-    """Send answers; ``refused`` reports a call that is turned away and says how it ends."""
+    """Send answers; ``refused`` reports a call that is turned away and says how it ends.
+
+    ``unfinished_bytes`` is what calls have of messages, and of unary requests, that lack their end.
+    """
 
     def __init__(
         self,
         h2: ngh2.Connection,
         output: Output,
         refused: Callable[[Arrival, ServingError], Reply],
+        budget: Budget,
     ) -> None:
         self.refused = refused
+        self.budget = budget
+        self.unfinished_bytes = 0
         self._h2 = h2
         self._output = output
         self._create_task = asyncio.get_running_loop().create_task
@@ -31,16 +42,20 @@ class Wire:
         self._answered: set[int] = set()  # streams answered before the client had sent its all
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` as a task and keep it."""
+        """Run ``work`` as a task and keep it until it is ``finished``."""
         task = self._create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         return task
+
+    def finished(self, task: asyncio.Task[None]) -> None:
+        """Keep a task no longer."""
+        self._tasks.discard(task)
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Let the client send so much more."""
         if not self._output.closed:
-            self._h2.acknowledge_received_data(size_bytes, stream_id)
+            with _GONE:
+                self._h2.acknowledge_received_data(size_bytes, stream_id)
             self.write_if_wanted()
 
     def write_if_wanted(self) -> None:
@@ -51,18 +66,21 @@ class Wire:
     def begin(self, stream_id: int) -> None:
         """Send the head of an answer."""
         if not self._output.closed:
-            self._h2.send_response(stream_id, replies.HEAD)
+            with _GONE:
+                self._h2.send_response(stream_id, replies.HEAD)
 
     def send(self, stream_id: int, body: bytes) -> None:
         """Send a message behind the head."""
         if not self._output.closed:
-            self._h2.send_data(stream_id, framed(body))
+            with _GONE:
+                self._h2.send_data(stream_id, framed(body))
             self._output.soon()
 
     def end(self, stream_id: int, reply: Reply) -> None:
         """Send what ends an answer behind its head and messages."""
         if not self._output.closed:
-            self._h2.send_trailers(stream_id, replies.trailers(reply))
+            with _GONE:
+                self._h2.send_trailers(stream_id, replies.trailers(reply))
             self._output.soon()
 
     def end_without_answer(self, stream_id: int, reply: Reply) -> None:
@@ -75,8 +93,7 @@ class Wire:
 
     def _whole(self, stream_id: int, fields: replies.Fields) -> None:
         if not self._output.closed:
-            # The client may have left in the same piece of input that brought it.
-            with contextlib.suppress(ngh2.StreamUnavailableError):
+            with _GONE:
                 self._h2.send_response(stream_id, fields, end_stream=True)
             self._output.soon()
 
@@ -100,5 +117,6 @@ class Wire:
         for stream_id in tuple(self._answered):
             if not self._h2.queued_body_size(stream_id):
                 self._answered.discard(stream_id)
-                self._h2.reset_stream(stream_id, ngh2.ErrorCode.NO_ERROR)
+                with _GONE:
+                    self._h2.reset_stream(stream_id, ngh2.ErrorCode.NO_ERROR)
                 self._output.soon()
