@@ -61,7 +61,30 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         models=resolve_models(sources, arguments.model, server.backend),
         transports=transports,
     )
+    _check_client_certificates(config.sections)
     return config, arguments
+
+
+def asks_for_certificate(options: Any) -> bool:
+    """Return whether a transport with ``options`` refuses clients without a certificate."""
+    optional = getattr(options, "client_certificates", "required") == "optional"
+    return bool(getattr(options, "client_ca", "")) and not optional
+
+
+def _check_client_certificates(sections: Mapping[str, Section]) -> None:
+    """Refuse a door beside the guarded one, unless it was asked for. Raises ConfigError."""
+    guarded = [name for name, one in sections.items() if asks_for_certificate(one.options)]
+    if not guarded:
+        return
+    for name, one in sections.items():
+        if getattr(one.options, "without_client_certificates", True):
+            continue
+        others = ",".join(each for each in sections["server"].options.transports if each != name)
+        raise ConfigError(
+            f"{guarded[0]}.client_ca: {name} asks for no client certificates and would let"
+            f" everybody in; leave it out (--transports {others}) or set"
+            f" {name}.without_client_certificates=true"
+        )
 
 
 def _sources(arguments: argparse.Namespace) -> Sources:
