@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.e2e.process import NARSIL, narsil_serve
@@ -75,6 +76,18 @@ def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
             assert done.returncode == 0, done.stderr
         refused = run([with_real_ports(word, process.urls) for word in without], folder)
         assert (refused.returncode != 0) is asked
+        if asked:
+            check_the_hint(folder, process.urls)
+
+
+def check_the_hint(folder: Path, urls: dict[str, str]) -> None:
+    """See that a client which shows no certificate is told that it may need one."""
+    no_ids = {f"id_list_features.{name}": np.zeros(0, np.int64) for name in ("lengths", "values")}
+    np.savez(folder / "request.npz", float_features=np.zeros((1, 3), np.float32), **no_ids)
+    for name, url in urls.items():
+        command = [str(NARSIL), "predict", "request.npz", "--transport", name, "--url", url]
+        done = run([*command, "--ca=server.pem"], folder)
+        assert "the server may ask for a certificate (--certificate)" in done.stderr
 
 
 async def test_a_killed_servers_sockets_are_taken_over_and_its_banner_works(
