@@ -1,13 +1,14 @@
 """Everything ``narsil serve`` was told, resolved: which plug-ins run, and with what options."""
 
 import argparse
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app import plugins
 from app.config import ServerOptions, Sources, gather
-from app.flags import given, make_parser
+from app.flags import given, make_parser, unknown
 from app.models import ModelConfig, resolve_models
 from app.settings import ConfigError, Section, make_section
 from scheduler.options import SchedulerOptions
@@ -52,8 +53,11 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         **{name: transport.options for name, transport in transports.items()},
     }
     models: dict[str, type[Any]] = {"scheduler": SchedulerOptions, "backend": backend.options}
+    parser = make_parser({**schema, **models}, add_help=True)
     # Intermixed: a path may also follow a flag.
-    arguments = make_parser({**schema, **models}, add_help=True).parse_intermixed_args(argv)
+    arguments, extra = parser.parse_known_intermixed_args(argv)
+    if extra:
+        parser.error(unknown(extra, {**schema, **models}, _elsewhere(server)))
     sources = _sources(arguments)
     sources.check_sections({*schema, *models, *plugins.names("narsil.transports")})
     config = Config(
@@ -63,6 +67,20 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
     )
     _check_client_certificates(config.sections)
     return config, arguments
+
+
+def _elsewhere(server: ServerOptions) -> dict[str, dict[str, type[Any]]]:
+    """Return the flags of the plug-ins that do not run, for hints."""
+    found: dict[str, dict[str, type[Any]]] = {}
+    for name in plugins.names("narsil.backends"):
+        with contextlib.suppress(plugins.PluginError):
+            owner = f"the backend {name}, and this is {server.backend}"
+            found[owner] = {"backend": plugins.backend(name).options}
+    for name in {*plugins.names("narsil.transports")} - {*server.transports}:
+        with contextlib.suppress(plugins.PluginError):
+            owner = f"the transport {name}, which server.transports leaves out"
+            found[owner] = {name: plugins.transport(name).options}
+    return found
 
 
 def asks_for_certificate(options: Any) -> bool:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,8 +83,9 @@ def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
 
 def check_the_hint(folder: Path, urls: dict[str, str]) -> None:
     """See that a client which shows no certificate is told that it may need one."""
-    no_ids = {f"id_list_features.{name}": np.zeros(0, np.int64) for name in ("lengths", "values")}
-    np.savez(folder / "request.npz", float_features=np.zeros((1, 3), np.float32), **no_ids)
+    no_ids, dense = np.zeros(0, np.int64), np.zeros((1, 3), np.float32)
+    inputs: dict[str, Any] = {f"id_list_features.{name}": no_ids for name in ("lengths", "values")}
+    np.savez(folder / "request.npz", float_features=dense, **inputs)
     for name, url in urls.items():
         command = [str(NARSIL), "predict", "request.npz", "--transport", name, "--url", url]
         done = run([*command, "--ca=server.pem"], folder)

@@ -50,6 +50,30 @@ def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() ->
     assert config.sections["grpc"].options.host == "127.0.0.2"
 
 
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--http-prot", "7"], "unrecognized arguments: --http-prot; did you mean --http-port?"),
+        (["--zzzzzzzz=1"], "error: unrecognized arguments: --zzzzzzzz=1\n"),
+        (
+            ["--backend", "native_dlrm", "--plan", "lean"],
+            "--plan belongs to the backend torch_dlrm, and this is native_dlrm",
+        ),
+        (
+            ["--transports", "http", "--grpc-port=1"],
+            "--grpc-port belongs to the transport grpc, which server.transports leaves out",
+        ),
+    ],
+)
+def test_a_flag_that_nothing_takes_is_answered_with_what_was_meant(
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        resolve(argv)
+    assert stopped.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
 TLS = ["--certificate", "server.pem", "--private-key", "server.key"]
 MUTUAL = [*TLS, "--backend", "fake", "--client-ca", "ca.pem"]
 
