@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app import cli
+
 ROOT = Path(__file__).parents[2]
 # On the public index this name is another project's.
 FOREIGN = re.compile(r"pip install[^\n]*['\" ]narsil(?![\w/.-])")
@@ -23,6 +25,13 @@ def test_nothing_tells_to_install_the_public_index_s_narsil_which_is_not_ours() 
     ]
     assert len(TEXTS) > 100
     assert found == []
+
+
+def test_every_command_of_ours_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^  export-onnx write an artifact as an ONNX file", printed, re.MULTILINE)
+    assert "from the package" not in printed
 
 
 @pytest.mark.parametrize("line", ["pip install 'narsil[native]'", "pip install narsil"])
