@@ -90,7 +90,9 @@ def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]
         lines.append(f"{_curl(config, urls['http'], predict_path(name))} {json} -d @{example}")
         if "grpc" in urls:  # predictor.proto names no features: their order is asked over HTTP
             where = f"--url {urls['grpc']} --describe {urls['http']}"
-            lines.append(f"{predict} --transport grpc {where}{_ca(config, 'grpc')}")
+            # A Unix socket speaks no TLS.
+            ca = _ca(config, "grpc") if "s://" in where else ""
+            lines.append(f"{predict} --transport grpc {where}{ca}")
     if "http3" in urls:
         lines.append(f"{predict} --transport http3 --url {urls['http3']}{_ca(config, 'http3')}")
     return lines

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from backends.torch_dlrm.export.check import TOLERANCE, check_artifact
 from backends.torch_dlrm.export.errors import ExportError
+from backends.torch_dlrm.export.free import check_free
 from backends.torch_dlrm.export.presets import PRESETS, DlrmShape
 from backends.torch_dlrm.export.quiet import quiet
 from scheduler.errors import LoadError
@@ -74,6 +75,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _export(arguments: argparse.Namespace, console: Console) -> int:
+    check_free(arguments.out, replace=arguments.force)  # before PyTorch's seconds
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with quiet(), Progress(*columns, console=console) as progress:
         task = progress.add_task("loading PyTorch and TorchRec", total=None)
