@@ -63,11 +63,13 @@ def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
     # Of client certificates' two kinds of examples, each with its own server.
     curl, code = commands("curl")[asked], blocks("python")[asked]
     without = commands("curl")[0]
-    unix = ["--http-unix-path=http.sock"]  # has the banner print a line to try
+    # Has the banner print lines to try.
+    unix = ["--http-unix-path=http.sock", "--grpc-unix-path=grpc.sock"]
     with narsil_serve(folder, [*FAKE, *flags, *unix], TRANSPORTS) as process:
         assert process.urls["http"].startswith("https://")
         assert process.urls["grpc"].startswith("grpcs://")
         assert ("client certificates required" in process.banner) is asked
+        assert ("--ca " in process.banner) is not asked  # then they go to the sockets
         done = run([with_real_ports(word, process.urls) for word in curl], folder)
         assert done.stdout == '{"live":true}', done.stderr
         done = run([sys.executable, "-c", with_real_ports(code, process.urls)], folder)
