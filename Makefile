@@ -22,7 +22,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check format proto cpp-reference fuzz clean
+.PHONY: serve test test-slow clients check format proto cpp-reference bars fuzz clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
@@ -59,6 +59,10 @@ cpp-reference: $(SERVE)
 	@command -v cmake grpc_cpp_plugin protoc > /dev/null || { echo "needs Debian's cmake g++ pkg-config libgrpc++-dev protobuf-compiler-grpc" >&2; exit 1; }
 	cmake -S loadtest/cpp_reference -B build/cpp_reference -DTORCH=$$($(BIN)/python -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])")
 	cmake --build build/cpp_reference
+
+# Narsil beside that server: docs/benchmarking.md.
+bars: $(SERVE) $(MODEL)/manifest.json
+	$(BIN)/python -m loadtest.bars $(MODEL) $(ARGS)
 
 $(MODEL)/manifest.json: | $(SERVE)
 	$(BIN)/narsil export $(MODEL) --preset reference --device $(DEVICE)

@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 
 from app.models import Served
-from app.resolve import Config
+from app.resolve import Config, asks_for_certificate
 from app.senders import predict_path
 from scheduler.types import ModelSpec
 
@@ -49,8 +49,10 @@ def _note(config: Config, name: str) -> str:
     options = config.sections[name].options
     notes = [NOTES.get(name, "")]
     if getattr(options, "client_ca", ""):
-        wanted = "required" if _asks_for_certificate(options) else "optional"
+        wanted = "required" if asks_for_certificate(options) else "optional"
         notes.append(f"client certificates {wanted}")
+    elif getattr(options, "without_client_certificates", False):
+        notes.append("no client certificates asked for")
     return ", ".join(filter(None, notes))
 
 
@@ -58,16 +60,11 @@ def _urls_to_try(config: Config, addresses: Mapping[str, tuple[str, ...]]) -> di
     """Return for each transport the address that asks for no certificate of the client's."""
     urls: dict[str, str] = {}
     for name, all_urls in addresses.items():
-        asks = _asks_for_certificate(config.sections[name].options)
+        asks = asks_for_certificate(config.sections[name].options)
         for url in reversed(all_urls):
             if url.startswith("unix:") or not asks:
                 urls[name] = url
     return urls
-
-
-def _asks_for_certificate(options: Any) -> bool:
-    optional = getattr(options, "client_certificates", "required") == "optional"
-    return bool(getattr(options, "client_ca", "")) and not optional
 
 
 def _lines_to_try(config: Config, served: Sequence[Served], urls: Mapping[str, str]) -> list[str]:
@@ -93,7 +90,9 @@ def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]
         lines.append(f"{_curl(config, urls['http'], predict_path(name))} {json} -d @{example}")
         if "grpc" in urls:  # predictor.proto names no features: their order is asked over HTTP
             where = f"--url {urls['grpc']} --describe {urls['http']}"
-            lines.append(f"{predict} --transport grpc {where}{_ca(config, 'grpc')}")
+            # A Unix socket speaks no TLS.
+            ca = _ca(config, "grpc") if "s://" in where else ""
+            lines.append(f"{predict} --transport grpc {where}{ca}")
     if "http3" in urls:
         lines.append(f"{predict} --transport http3 --url {urls['http3']}{_ca(config, 'http3')}")
     return lines

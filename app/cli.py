@@ -17,8 +17,8 @@ from app.settings import ConfigError
 
 USAGE = """usage: narsil COMMAND ...
 
-  serve      serve models over gRPC, HTTP and HTTP/3
-  predict    send one request and print the scores
+  serve       serve models over gRPC, HTTP and HTTP/3
+  predict     send one request and print the scores
 {added}
 narsil COMMAND --help says more."""
 
@@ -26,6 +26,8 @@ ADDED = {
     "export": "make a served artifact from a TorchRec DLRM",
     "convert": "write a model file as safetensors, for serving without PyTorch",
     "bench": "measure a running server",
+    "export-onnx": "write an artifact as an ONNX file, for serving with ONNX Runtime",
+    "perf-data": "write requests for perf_analyzer",
 }
 
 
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     added = plugins.names("narsil.commands")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        lines = (f"  {name:<10} {ADDED.get(name, 'from a plug-in')}" for name in added)
+        lines = (f"  {name:<11} {ADDED.get(name) or plugins.origin(name)}" for name in added)
         print(USAGE.format(added="\n".join(lines) + "\n"))
         return 0 if arguments else 2
     if arguments[0] == "--version":

@@ -2,9 +2,13 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+# The options dataclass of each section, by name.
+Schema: TypeAlias = Mapping[str, type[Any]]
 
 # Short names for what is set most; each stands for the long flags beside it.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -20,7 +24,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}
 
 
-def make_parser(schema: Mapping[str, type[Any]], *, add_help: bool) -> argparse.ArgumentParser:
+def make_parser(schema: Schema, *, add_help: bool) -> argparse.ArgumentParser:
     """Return a parser with a flag for each key of each section in ``schema``."""
     parser = argparse.ArgumentParser(
         prog="narsil serve",
@@ -56,6 +60,31 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
         raw = values.get(alias.removeprefix("--").replace("-", "_"))
         flags |= {} if raw is None else dict.fromkeys(names, raw)
     return flags | {name: raw for name, raw in values.items() if "." in name}
+
+
+def unknown(arguments: Sequence[str], schema: Schema, elsewhere: Mapping[str, Schema]) -> str:
+    """Return what is wrong with ``arguments``, which nothing in ``schema`` takes.
+
+    ``elsewhere`` has what would take some of them, by its description.
+    """
+    first = next((each for each in arguments if each.startswith("-")), arguments[0])
+    flag = first.partition("=")[0]
+    for owner, sections in elsewhere.items():
+        if flag in _all_flags(sections):
+            return f"{flag} belongs to {owner}"
+    known = [*_all_flags(schema), *ALIASES, "--config", "--print-config", "--help"]
+    close = difflib.get_close_matches(flag, known, n=1)
+    more = f"; did you mean {close[0]}?" if close else ""
+    return f"unrecognized arguments: {' '.join(arguments)}{more}"
+
+
+def _all_flags(schema: Schema) -> list[str]:
+    return [
+        flag
+        for section, options in schema.items()
+        for option in dataclasses.fields(options)
+        for flag in _flags(f"{section}.{option.name}")
+    ]
 
 
 def _add(group: "argparse._ArgumentGroup", name: str, option: "dataclasses.Field[Any]") -> None:

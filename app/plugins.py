@@ -44,6 +44,12 @@ def command(name: str) -> Command:
     return cast("Command", _load("narsil.commands", name))
 
 
+def origin(name: str) -> str:
+    """Return where the command called ``name`` comes from, without importing it."""
+    package = entry_points(group="narsil.commands")[name].dist
+    return f"from the package {package.name}" if package else "from a plug-in"
+
+
 def _plugin(group: str, name: str) -> Plugin[Any]:
     found = _load(group, name)
     options = getattr(found, "Options", None)

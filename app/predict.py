@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from app import senders
-from app.senders import JSON, PROTOBUF, Body, PredictError
+from app.senders import JSON, PROTOBUF, Body, PredictError, UnansweredError
 from app.targets import Target
 from scheduler.errors import ServingError
 from scheduler.types import Array, ModelSpec, TensorSpec
@@ -153,7 +153,11 @@ def _encode(inputs: Mapping[str, Array]) -> bytes:
 
 async def _describe(arguments: argparse.Namespace) -> ModelSpec:
     path = f"/v1/models/{arguments.model}" if arguments.model else "/v1/models"
-    described = await senders.get(_target(arguments, arguments.describe), path)
+    try:
+        described = await senders.get(_target(arguments, arguments.describe), path)
+    except UnansweredError as error:
+        why = "the HTTP address that tells the order of the features, which gRPC needs"
+        raise UnansweredError(f"{error}; --describe gives {why}") from error
     answer = json.loads(described.content)
     model = answer if arguments.model else answer["models"][0]
     inputs = tuple(

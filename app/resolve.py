@@ -1,13 +1,14 @@
 """Everything ``narsil serve`` was told, resolved: which plug-ins run, and with what options."""
 
 import argparse
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app import plugins
 from app.config import ServerOptions, Sources, gather
-from app.flags import given, make_parser
+from app.flags import given, make_parser, unknown
 from app.models import ModelConfig, resolve_models
 from app.settings import ConfigError, Section, make_section
 from scheduler.options import SchedulerOptions
@@ -52,8 +53,11 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         **{name: transport.options for name, transport in transports.items()},
     }
     models: dict[str, type[Any]] = {"scheduler": SchedulerOptions, "backend": backend.options}
+    parser = make_parser({**schema, **models}, add_help=True)
     # Intermixed: a path may also follow a flag.
-    arguments = make_parser({**schema, **models}, add_help=True).parse_intermixed_args(argv)
+    arguments, extra = parser.parse_known_intermixed_args(argv)
+    if extra:
+        parser.error(unknown(extra, {**schema, **models}, _elsewhere(server)))
     sources = _sources(arguments)
     sources.check_sections({*schema, *models, *plugins.names("narsil.transports")})
     config = Config(
@@ -61,7 +65,44 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         models=resolve_models(sources, arguments.model, server.backend),
         transports=transports,
     )
+    _check_client_certificates(config.sections)
     return config, arguments
+
+
+def _elsewhere(server: ServerOptions) -> dict[str, dict[str, type[Any]]]:
+    """Return the flags of the plug-ins that do not run, for hints."""
+    found: dict[str, dict[str, type[Any]]] = {}
+    for name in plugins.names("narsil.backends"):
+        with contextlib.suppress(plugins.PluginError):
+            owner = f"the backend {name}, and this is {server.backend}"
+            found[owner] = {"backend": plugins.backend(name).options}
+    for name in {*plugins.names("narsil.transports")} - {*server.transports}:
+        with contextlib.suppress(plugins.PluginError):
+            owner = f"the transport {name}, which server.transports leaves out"
+            found[owner] = {name: plugins.transport(name).options}
+    return found
+
+
+def asks_for_certificate(options: Any) -> bool:
+    """Return whether a transport with ``options`` refuses clients without a certificate."""
+    optional = getattr(options, "client_certificates", "required") == "optional"
+    return bool(getattr(options, "client_ca", "")) and not optional
+
+
+def _check_client_certificates(sections: Mapping[str, Section]) -> None:
+    """Refuse a door beside the guarded one, unless it was asked for. Raises ConfigError."""
+    guarded = [name for name, one in sections.items() if asks_for_certificate(one.options)]
+    if not guarded:
+        return
+    for name, one in sections.items():
+        if getattr(one.options, "without_client_certificates", True):
+            continue
+        others = ",".join(each for each in sections["server"].options.transports if each != name)
+        raise ConfigError(
+            f"{guarded[0]}.client_ca: {name} asks for no client certificates and would let"
+            f" everybody in; leave it out (--transports {others}) or set"
+            f" {name}.without_client_certificates=true"
+        )
 
 
 def _sources(arguments: argparse.Namespace) -> Sources:

@@ -18,6 +18,10 @@ class PredictError(Exception):
     """Say why no scores came."""
 
 
+class UnansweredError(PredictError):
+    """Say why nothing answered at an HTTP address."""
+
+
 @dataclass(frozen=True)
 class Body:
     """A request or an answer as it goes over the wire.
@@ -93,7 +97,10 @@ async def over_grpc(target: Target, model: str, body: Body) -> Body:
             answer = await call(body.content, metadata=metadata, timeout=body.timeout_s)
             return Body(answer, PROTOBUF)
     except grpc.aio.AioRpcError as error:
-        raise PredictError(f"{error.code().name}: {error.details()}") from error
+        details = error.details() or ""
+        unavailable = error.code() is grpc.StatusCode.UNAVAILABLE and "refused" not in details
+        hint = _shown_nothing(target) if unavailable else ""
+        raise PredictError(f"{error.code().name}: {details}{hint}") from error
     except TargetError as error:
         raise PredictError(str(error)) from error
 
@@ -106,7 +113,18 @@ def predict_path(model: str) -> str:
 def _unanswered(target: Target, error: Exception) -> PredictError:
     if isinstance(error, TargetError):
         return PredictError(str(error))
-    return PredictError(f"{target.url}: {str(error) or type(error).__name__}")
+    said = str(error) or type(error).__name__
+    # In TLS 1.3 the server refuses a client without a certificate after the client's handshake.
+    cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError))
+    hint = _shown_nothing(target) if cut_off or "CERTIFICATE_REQUIRED" in said else ""
+    return UnansweredError(f"{target.url}: {said}{hint}")
+
+
+def _shown_nothing(target: Target) -> str:
+    """Return a hint for a client in TLS that showed no certificate and was cut off, else ""."""
+    if target.certificate or not target.url.startswith(("https:", "grpcs:")):
+        return ""
+    return "; the server may ask for a certificate (--certificate)"
 
 
 def _checked(status: int, headers: Mapping[str, str], content: bytes) -> Body:

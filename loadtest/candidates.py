@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.backend import Backend
+from scheduler.errors import LoadError
 from scheduler.types import Batch
 
 BASE = "torch_dlrm:artifact"
@@ -42,13 +43,26 @@ class Hashing:
         return lambda: hashlib.sha256(self._data).digest()
 
 
-def load(artifact: Path, only: Sequence[str]) -> list[Candidate]:
+def load(
+    artifact: Path, only: Sequence[str], skipped: Callable[[str, Exception], None]
+) -> list[Candidate]:
     """Load every registered backend that reads artifacts, by every plan it has, BASE first.
 
-    Two lanes of one thread each, where a backend lets that be chosen. Raises LoadError.
+    Two lanes of one thread each, where a backend lets that be chosen. What does not load here (its
+    extra is not installed, it reads other files) is told to ``skipped``, unless ``only`` names it.
+    Raises LoadError for that, and if nothing loads.
     """
-    wanted = [BASE, *(name for name in only or names() if name != BASE)]
-    return [Candidate(name, _load(artifact, name)) for name in wanted]
+    found = []
+    for name in [BASE, *(name for name in only or names() if name != BASE)]:
+        try:
+            found.append(Candidate(name, _load(artifact, name)))
+        except (LoadError, ModuleNotFoundError) as error:
+            if name in only:
+                raise LoadError(f"{name}: {error}") from error
+            skipped(name, error)
+    if not found:
+        raise LoadError(f"no backend loads {artifact}")
+    return found
 
 
 def names() -> list[str]:

@@ -97,7 +97,9 @@ class Session:
             due_s = given.arrivals.times(setting.rate, given.warmup + seconds, given.seed)
         return processes.Job(
             scheme=kind.scheme,
-            target=target(kind, setting.url, str(given.ca), given.timeout_ms or math.inf),
+            target=target(
+                kind, setting.url, str(given.ca), given.timeout_ms or math.inf, given.model or ""
+            ),
             folder=self._requests(setting),
             encoding=kind.encoding,
             connections=self._connections(setting, count),

@@ -40,7 +40,7 @@ def find_artifact(path: str) -> Artifact:
         verify(place, manifest)
         return Artifact(file, manifest.sha256, manifest, stat)
     if not place.is_file():
-        raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
+        raise LoadError(f"{place} does not exist; narsil export FOLDER makes an artifact")
     stat = _stat(place)
     return Artifact(place, file_sha256(place), None, stat)
 

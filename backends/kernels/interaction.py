@@ -21,22 +21,22 @@ Interact: TypeAlias = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Say where a kernel lives, whose arrays it takes and what installs it.
+    """Say where a kernel lives, whose arrays it takes and which extra it needs ("": none).
 
     Its module has ``why_off() -> str`` ("" where it runs) and ``interact``.
     """
 
     module: str
     arrays: str
-    install: str
+    extra: str
 
 
 KERNELS = MappingProxyType(
     {
-        "numpy": Kernel("backends.kernels.interaction_numpy", "numpy", "narsil"),
-        "triton": Kernel("backends.kernels.interaction_triton", "torch", "narsil[triton]"),
-        "cutile": Kernel("backends.kernels.interaction_cutile", "torch or cupy", "narsil[cutile]"),
-        "cuda": Kernel("backends.kernels.interaction_cuda", "cupy", "narsil[cupy]"),
+        "numpy": Kernel("backends.kernels.interaction_numpy", "numpy", ""),
+        "triton": Kernel("backends.kernels.interaction_triton", "torch", "triton"),
+        "cutile": Kernel("backends.kernels.interaction_cutile", "torch or cupy", "cutile"),
+        "cuda": Kernel("backends.kernels.interaction_cuda", "cupy", "cupy"),
     }
 )
 
@@ -61,4 +61,5 @@ def _why_off(name: str) -> str:
     try:
         return cast("str", import_module(kernel.module).why_off())
     except ImportError as error:
-        return f"{error}; install it: pip install '{kernel.install}'"
+        where = f"pip install '.[{kernel.extra}]' in its folder"
+        return f"{error}; install this project's extra {kernel.extra!r}: {where}"

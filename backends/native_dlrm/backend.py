@@ -42,7 +42,8 @@ class NativeDlrmBackend:
             from backends.native_dlrm.runtime import load  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise LoadError(
-                f"{error}; install what it needs: this project's extra 'native'"
+                f"{error}; install this project's extra 'native':"
+                " pip install '.[native]' in its folder"
             ) from error
 
         self._loaded = load(self._options)

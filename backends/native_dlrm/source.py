@@ -40,7 +40,7 @@ def find_source(path: str, *, verify: bool) -> Source:
     if place.is_dir():
         return _artifact(place, verify=verify)
     if not place.is_file():
-        raise LoadError(f"{place} does not exist; make one with: narsil export {place}")
+        raise LoadError(f"{place} does not exist; narsil export FOLDER makes an artifact")
     if place.suffix == _PROGRAM_SUFFIX:
         raise LoadError(_PROGRAM.format(place))
     dlrm = recognise(read_torchscript(place, verify=verify))

@@ -38,7 +38,7 @@ class OnnxDlrmBackend:
             from backends.onnx_dlrm.runtime import load  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise LoadError(
-                f"{error}; install what it needs: this project's extra 'onnx'"
+                f"{error}; install this project's extra 'onnx': pip install '.[onnx]' in its folder"
             ) from error
         self._loaded = load(self._options)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from loadtest.encodings import Encoding
 from loadtest.wires.base import Target
@@ -11,7 +11,7 @@ from loadtest.wires.base import Target
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One wire; a ``path`` may hold the model's name."""
+    """One wire; ``path`` is that of the only model served."""
 
     url: str
     path: str
@@ -26,19 +26,24 @@ class Kind:
 
 _GRPC, _HTTP, _HTTP3 = "grpc://127.0.0.1:50051", "http://127.0.0.1:8000", "https://localhost:8443"
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
+_PREDICT = "/v1/predict"
 _OIP = "/inference.GRPCInferenceService/ModelInfer"
 KINDS: Mapping[str, Kind] = {
     "grpc": Kind(_GRPC, "/predictor.Predictor/Predict", "protobuf"),
     "oip-grpc": Kind(_GRPC, _OIP, "oip"),
-    "http": Kind(_HTTP, "/v1/predict", "protobuf", _PROTOBUF),
-    "http-json": Kind(_HTTP, "/v1/predict", "json", _JSON),
-    "http3": Kind(_HTTP3, "/v1/predict", "protobuf", _PROTOBUF),
-    "http3-json": Kind(_HTTP3, "/v1/predict", "json", _JSON),
+    "http": Kind(_HTTP, _PREDICT, "protobuf", _PROTOBUF),
+    "http-json": Kind(_HTTP, _PREDICT, "json", _JSON),
+    "http3": Kind(_HTTP3, _PREDICT, "protobuf", _PROTOBUF),
+    "http3-json": Kind(_HTTP3, _PREDICT, "json", _JSON),
 }
 
 
-def target(kind: Kind, url: str, ca: str, timeout_ms: float = math.inf) -> Target:
-    """Return where to send; with ``timeout_ms`` each request says its deadline."""
+def target(kind: Kind, url: str, ca: str, timeout_ms: float = math.inf, model: str = "") -> Target:
+    """Return where to send; with ``timeout_ms`` each request says its deadline.
+
+    ``model`` is whom to ask, "" for the only one served. The Open Inference Protocol names it in
+    the body.
+    """
     place = urlsplit(url)
     headers = {"content-type": kind.content_type} if kind.content_type else {}
     if math.isfinite(timeout_ms):
@@ -46,4 +51,9 @@ def target(kind: Kind, url: str, ca: str, timeout_ms: float = math.inf) -> Targe
             headers["grpc-timeout"] = f"{round(timeout_ms * 1e3)}u"
         else:
             headers["x-request-timeout-ms"] = f"{timeout_ms:g}"
-    return Target(place.hostname or "localhost", place.port or 0, kind.path, headers, ca)
+    path = kind.path
+    if model and kind.path == _PREDICT:
+        path = f"/v1/models/{quote(model, safe='')}/predict"
+    elif model and kind.encoding != "oip":
+        headers["narsil-model"] = model
+    return Target(place.hostname or "localhost", place.port or 0, path, headers, ca)

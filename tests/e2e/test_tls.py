@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.e2e.process import NARSIL, narsil_serve
@@ -61,11 +63,13 @@ def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
     # Of client certificates' two kinds of examples, each with its own server.
     curl, code = commands("curl")[asked], blocks("python")[asked]
     without = commands("curl")[0]
-    unix = ["--http-unix-path=http.sock"]  # has the banner print a line to try
+    # Has the banner print lines to try.
+    unix = ["--http-unix-path=http.sock", "--grpc-unix-path=grpc.sock"]
     with narsil_serve(folder, [*FAKE, *flags, *unix], TRANSPORTS) as process:
         assert process.urls["http"].startswith("https://")
         assert process.urls["grpc"].startswith("grpcs://")
         assert ("client certificates required" in process.banner) is asked
+        assert ("--ca " in process.banner) is not asked  # then they go to the sockets
         done = run([with_real_ports(word, process.urls) for word in curl], folder)
         assert done.stdout == '{"live":true}', done.stderr
         done = run([sys.executable, "-c", with_real_ports(code, process.urls)], folder)
@@ -75,6 +79,19 @@ def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
             assert done.returncode == 0, done.stderr
         refused = run([with_real_ports(word, process.urls) for word in without], folder)
         assert (refused.returncode != 0) is asked
+        if asked:
+            check_the_hint(folder, process.urls)
+
+
+def check_the_hint(folder: Path, urls: dict[str, str]) -> None:
+    """See that a client which shows no certificate is told that it may need one."""
+    no_ids, dense = np.zeros(0, np.int64), np.zeros((1, 3), np.float32)
+    inputs: dict[str, Any] = {f"id_list_features.{name}": no_ids for name in ("lengths", "values")}
+    np.savez(folder / "request.npz", float_features=dense, **inputs)
+    for name, url in urls.items():
+        command = [str(NARSIL), "predict", "request.npz", "--transport", name, "--url", url]
+        done = run([*command, "--ca=server.pem"], folder)
+        assert "the server may ask for a certificate (--certificate)" in done.stderr
 
 
 async def test_a_killed_servers_sockets_are_taken_over_and_its_banner_works(

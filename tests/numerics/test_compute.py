@@ -1,5 +1,7 @@
 """``python -m loadtest.compute``: every plan beside the artifact's own."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,11 +26,55 @@ def test_every_plan_is_measured_and_scores_as_the_artifact(
     assert "two lanes / one" in printed
 
 
-def test_a_folder_without_a_model_is_one_line(
+def test_a_folder_without_a_model_is_refused_in_lines_that_say_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compute.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("loadtest.compute: ")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"loadtest.compute: no backend loads {tmp_path}"
+    assert all(line.startswith("loadtest.compute: skipped ") for line in lines[:-1])
+
+
+# What a venv without the extra is like: the modules are not there.
+WITHOUT = """
+import sys
+for name in {missing!r}:
+    sys.modules[name] = None
+from loadtest import compute
+sys.exit(compute.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "measured", "skipped"),
+    [
+        pytest.param(
+            ["numba", "onnxruntime"],
+            "torch_dlrm:artifact",
+            "native_dlrm:numba",
+            marks=pytest.mark.slow,
+        ),
+        (["torch", "fbgemm_gpu", "onnxruntime"], "native_dlrm:numba", "torch_dlrm:artifact"),
+    ],
+)
+def test_what_is_not_installed_is_skipped_with_a_line(
+    small_artifact: Path, missing: list[str], measured: str, skipped: str
+) -> None:
+    arguments = [str(small_artifact), "--rows", "1", "--rounds", "1"]
+    command = [sys.executable, "-c", WITHOUT.format(missing=missing), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"| {measured} | 1 |" in done.stdout
+    assert f"| {skipped} |" not in done.stdout
+    assert f"loadtest.compute: skipped {skipped}: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_asked_for_by_name_is_not_skipped(
+    small_artifact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compute.main([str(small_artifact), "--only", "onnx_dlrm"]) == 1
+    assert capsys.readouterr().err.startswith("loadtest.compute: onnx_dlrm: ")
 
 
 def test_the_floor_is_arithmetic_or_weights_and_always_the_rows(small_artifact: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_training_wrappers_prefix_is_stripped_and_torch_files_are_read(
 @pytest.mark.parametrize(
     ("key", "tensor", "complaint"),
     [
-        (TABLE.format("brand"), None, "lacks " + TABLE.format("brand")),
+        (TABLE.format("brand"), None, "lacks " + TABLE.format("brand") + "; --features gives"),
         ("over_arch.model.1.bias", None, "lacks over_arch.model.1.bias"),
         ("dense_arch.model._mlp.0._linear.weight", None, "lacks dense_arch.model._mlp.0"),
         ("cross.weight", torch.ones(1), "has unexpected cross.weight"),
@@ -214,6 +214,16 @@ def test_a_device_that_is_not_here_is_refused(
     assert main([str(tmp_path / "out"), "--device", "cuda:99"]) == 1
     assert "--device cuda:99" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_exists_is_refused_before_pytorch_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None;"
+        "from backends.torch_dlrm.export.command import main;"
+        f"sys.exit(main([{str(tmp_path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "exists; --force replaces an artifact, and nothing else" in done.stderr
 
 
 def test_without_torchrec_the_command_says_what_to_install(tmp_path: Path) -> None:

@@ -34,12 +34,14 @@ class Bench:
     served: Served
     backend: FakeBackend
 
-    async def drive(self, wire: str, plan: drive.Plan, connections: int = 3) -> Outcome:
+    async def drive(
+        self, wire: str, plan: drive.Plan, connections: int = 3, model: str = ""
+    ) -> Outcome:
         """Carry out ``plan`` over ``wire`` beside the server's loop."""
         kind = KINDS[wire]
         transport = {"grpc": "grpc", "http": "http", "https": "http3"}[kind.scheme]
         url = self.served.urls[transport].replace("https://127.0.0.1", "https://localhost")
-        place = target(kind, url, str(self.served.ca))
+        place = target(kind, url, str(self.served.ca), model=model)
 
         def run() -> Outcome:
             with connected(kind.scheme, place, connections) as wires:
@@ -136,6 +138,16 @@ async def test_the_first_failure_is_quoted(wire: str, status: str, certificates:
     said = outcome.failures.first
     assert said.startswith(f"{status}: body is not a predictor.PredictionRequest")
     assert said in str(outcome.failures)
+
+
+@pytest.mark.parametrize("wire", ["grpc", "http", "http-json", "http3"])
+async def test_a_model_is_asked_for_by_its_name(wire: str, certificates: Path) -> None:
+    async with bench(certificates) as on:
+        found = await on.drive(wire, short(bodies(wire), in_flight=2), model="fake")
+        missed = await on.drive(wire, short(bodies(wire), in_flight=2), model="other")
+    assert (found.errors, found.answered > 0) == (0, True)
+    assert (missed.answered, missed.errors > 0) == (0, True)
+    assert "no model 'other'" in missed.failures.first
 
 
 @pytest.mark.parametrize("wire", WIRES)

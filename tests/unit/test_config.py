@@ -50,6 +50,63 @@ def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() ->
     assert config.sections["grpc"].options.host == "127.0.0.2"
 
 
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--http-prot", "7"], "unrecognized arguments: --http-prot; did you mean --http-port?"),
+        (["--zzzzzzzz=1"], "error: unrecognized arguments: --zzzzzzzz=1\n"),
+        (
+            ["--backend", "native_dlrm", "--plan", "lean"],
+            "--plan belongs to the backend torch_dlrm, and this is native_dlrm",
+        ),
+        (
+            ["--transports", "http", "--grpc-port=1"],
+            "--grpc-port belongs to the transport grpc, which server.transports leaves out",
+        ),
+    ],
+)
+def test_a_flag_that_nothing_takes_is_answered_with_what_was_meant(
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        resolve(argv)
+    assert stopped.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+TLS = ["--certificate", "server.pem", "--private-key", "server.key"]
+MUTUAL = [*TLS, "--backend", "fake", "--client-ca", "ca.pem"]
+
+
+@pytest.mark.parametrize("flags", [["--client-ca", "ca.pem"], ["--grpc-client-ca", "ca.pem"]])
+def test_http3_beside_transports_that_require_client_certificates_is_refused(
+    flags: list[str],
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        resolve([*TLS, *flags])
+    where = "http" if flags[0] == "--client-ca" else "grpc"
+    assert str(refusal.value) == (
+        f"{where}.client_ca: http3 asks for no client certificates and would let everybody in;"
+        " leave it out (--transports http,grpc,admin) or set"
+        " http3.without_client_certificates=true"
+    )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*MUTUAL, "--transports", "http,grpc,admin"],
+        [*MUTUAL, "--http3-without-client-certificates", "true"],
+        [*MUTUAL, "--transports", "http,http3", "--http-client-certificates", "optional"],
+    ],
+)
+def test_client_certificates_are_accepted_where_nobody_is_let_in_by_mistake(
+    flags: list[str],
+) -> None:
+    config, _ = resolve(flags)
+    assert config.sections["http"].options.client_ca == "ca.pem"
+
+
 def test_the_model_argument_is_the_backends_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NARSIL_BACKEND__PATH", "weaker")
     config, _ = resolve(["some/model", "--http-port", "1234"])

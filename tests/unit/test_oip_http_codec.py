@@ -74,7 +74,9 @@ def test_tensors_may_be_json_and_binary_in_one_request() -> None:
 
 def test_binary_tensors_are_views_of_the_body() -> None:
     own = {"binary_data_size": 12}
-    head = document({"name": DENSE, "shape": [1, 3], "datatype": "FP32", "parameters": own})
+    ids = {"name": "id_list_features", "shape": [1, 2], "datatype": "INT64", "data": [0, 0]}
+    dense = {"name": DENSE, "shape": [1, 3], "datatype": "FP32", "parameters": own}
+    head = document(dense, ids)
     head += b" " * (-len(head) % 4)  # what begins at an odd address is copied
     body = head + bytes(12)
     request, _ = decode_request(body, len(head), SPEC)

@@ -134,6 +134,13 @@ FAULTS = [
 ]  # fmt: skip
 
 
+def test_a_request_without_ids_is_told_every_way_to_write_them() -> None:
+    assert refusal({DENSE: one_id_each().inputs[DENSE]}) == (
+        "id_list_features: missing; give id_list_features [rows, 2], or id_list_features.lengths"
+        " and id_list_features.values, or FEATURE.lengths and FEATURE.values for each feature"
+    )
+
+
 @pytest.mark.parametrize(("edit", "detail"), FAULTS, ids=[detail for _, detail in FAULTS])
 def test_broken_pairs_are_refused_by_name(edit: Callable[[Tensors], object], detail: str) -> None:
     tensors = as_pairs(one_id_each(), features(spec()))

@@ -40,6 +40,17 @@ def test_a_url_that_does_not_fit_the_transport_is_refused(
     assert expected in capsys.readouterr().err
 
 
+def test_grpc_with_a_json_file_says_which_address_it_asked_for_the_features(
+    request_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = "http://127.0.0.1:1"
+    flags = ["--transport", "grpc", "--url", "grpc://127.0.0.1:1", "--describe", nobody]
+    assert predict.main([str(request_file), *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"narsil predict: {nobody}: ")
+    assert "--describe gives the HTTP address" in line
+
+
 @pytest.mark.parametrize("flags", [["--transport", "http3"], ["--url", "https://localhost:1"]])
 def test_a_missing_ca_is_named(
     flags: list[str], request_file: Path, capsys: pytest.CaptureFixture[str]

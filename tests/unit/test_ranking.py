@@ -113,7 +113,8 @@ TENSOR_FAULTS = [
     (TORCHREC, {LENGTHS: np.zeros((3, 2), INT)},
      f"id_list_features.lengths: expected shape [2, rows=2], got [3, 2]{HAS}"),
     (TORCHREC, {LENGTHS: None, VALUES: None},
-     f"id_list_features.lengths: missing; model 'fake' needs it{HAS}"),
+     ("id_list_features: missing; give id_list_features [rows, 2], or id_list_features.lengths and"
+     f" id_list_features.values, or FEATURE.lengths and FEATURE.values for each feature{HAS}")),
     (TORCHREC, {C + "cat_0.lengths": np.array([0]), C + "cat_0.values": np.zeros(0, INT)},
      ("context: id_list_features: given in two ways, as id_list_features.lengths and as"
      " cat_0.lengths")),

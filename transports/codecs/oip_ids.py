@@ -37,6 +37,13 @@ class JaggedIds:
             f" them{named}"
         )
 
+    def needed(self) -> str:
+        """Say how the ids may be written, in few words: there may be thousands of features."""
+        return (
+            f"give {self.name} [rows, {self.features}], or {self.lengths.name} and"
+            f" {self.values.name}, or FEATURE.lengths and FEATURE.values for each feature"
+        )
+
     def pair_names(self) -> list[str]:
         """Return the tensors of the pairs, in the model's order."""
         return [f"{feature}{part}" for feature in self.lengths.labels for part in _PARTS]
@@ -140,11 +147,19 @@ def read_inputs(spec: ModelSpec, arrays: Mapping[str, Array]) -> tuple[int, Mapp
     """
     jagged = jagged_ids(spec)
     inputs = jagged.key_major(arrays) if jagged else arrays
+    if jagged and _only_ids_lack(spec, jagged, inputs):
+        raise invalid(f"{jagged.name}: missing; {jagged.needed()}")
     for tensor in spec.inputs:
         array = inputs.get(tensor.name)
         if array is not None and "rows" in tensor.shape and array.ndim == len(tensor.shape):
             return int(array.shape[tensor.shape.index("rows")]), inputs
     return 0, inputs
+
+
+def _only_ids_lack(spec: ModelSpec, jagged: JaggedIds, inputs: Mapping[str, Array]) -> bool:
+    """Return whether ``inputs`` have all but the ids; what else is missing is said elsewhere."""
+    missing = {one.name for one in spec.inputs if not one.optional and one.name not in inputs}
+    return missing == {jagged.lengths.name, jagged.values.name}
 
 
 def _check_integers(name: str, array: Array) -> None:

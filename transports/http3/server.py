@@ -55,6 +55,10 @@ class Http3Options(BodyLimits):
     tcp: bool = field(
         default=True, metadata={"help": "serve HTTPS too, which tells browsers of HTTP/3"}
     )
+    without_client_certificates: bool = field(
+        default=False,
+        metadata={"help": "serve although others ask for client certificates; this one cannot"},
+    )
     idle_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a silent QUIC connection is kept"}
     )

@@ -23,7 +23,10 @@ def main(argv: Sequence[str]) -> int:
 
         difference = export(arguments.artifact, arguments.out)
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"narsil export-onnx: {error}. Install this project's extra 'onnx'\n")
+        sys.stderr.write(
+            f"narsil export-onnx: {error}. Install this project's extra 'onnx':"
+            " pip install '.[onnx]' in its folder\n"
+        )
         return 1
     except (LoadError, OSError) as error:
         sys.stderr.write(f"narsil export-onnx: {error}\n")

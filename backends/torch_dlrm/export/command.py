@@ -11,13 +11,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from backends.torch_dlrm.export.check import TOLERANCE, check_artifact
 from backends.torch_dlrm.export.errors import ExportError
+from backends.torch_dlrm.export.free import check_free
 from backends.torch_dlrm.export.presets import PRESETS, DlrmShape
 from backends.torch_dlrm.export.quiet import quiet
 from scheduler.errors import LoadError
 
-_NO_TORCHREC = """narsil export: {error}. Install what the export needs:
-this project's extras 'cpu' and 'export', and
-    pip install --no-deps torchrec==1.8.0"""
+_NO_TORCHREC = """narsil export: {error}. Install what the export needs, in this project's folder:
+    pip install '.[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -75,6 +75,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _export(arguments: argparse.Namespace, console: Console) -> int:
+    check_free(arguments.out, replace=arguments.force)  # before PyTorch's seconds
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with quiet(), Progress(*columns, console=console) as progress:
         task = progress.add_task("loading PyTorch and TorchRec", total=None)

@@ -67,7 +67,8 @@ def shape_of(state: State, features: tuple[str, ...]) -> DlrmShape:
     tables = [_TABLE.format(feature) for feature in features]
     dense, over = list(_layers(state, _DENSE)), list(_layers(state, _OVER))
     required = [*tables, f"{_DENSE.format(0)}.weight", f"{_LAST}.weight"]
-    _refuse("lacks", (key for key in required if key not in state))
+    wanted = "; --features gives the tables' features in order" if set(tables) - set(state) else ""
+    _refuse("lacks", (key for key in required if key not in state), wanted)
     shape = DlrmShape(
         features=features,
         table_rows=tuple(state[table].shape[0] for table in tables),
@@ -120,8 +121,8 @@ def _compare(state: State, expected: Mapping[str, tuple[int, ...]]) -> None:
     )
 
 
-def _refuse(what: str, found: Iterable[str]) -> None:
+def _refuse(what: str, found: Iterable[str], hint: str = "") -> None:
     keys = list(found)
     if keys:
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-        raise ExportError(f"the state dict {what} {', '.join(keys[:_SHOWN])}{more}")
+        raise ExportError(f"the state dict {what} {', '.join(keys[:_SHOWN])}{more}{hint}")

@@ -14,7 +14,6 @@ import torch
 
 from backends.dlrm.manifest import (
     EXAMPLE_FILE,
-    MANIFEST_FILE,
     MODEL_FILE,
     PROGRAM_FILE,
     Manifest,
@@ -27,6 +26,7 @@ from backends.torch_dlrm.answers import ANSWERS_FILE, NoAnswerError, write_answe
 from backends.torch_dlrm.ask import answer
 from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
+from backends.torch_dlrm.export.free import check_free
 from backends.torch_dlrm.export.golden import (
     OUTPUT,
     ROWS,
@@ -160,8 +160,7 @@ def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> 
 @contextmanager
 def _whole_folder(out: Path, replace: bool) -> Iterator[Path]:
     """Give a folder beside ``out`` that takes its place if the block succeeds, or vanishes."""
-    if out.exists() and not (replace and (out / MANIFEST_FILE).exists()):
-        raise ExportError(f"{out} exists; --force replaces an artifact, and nothing else")
+    check_free(out, replace=replace)
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
