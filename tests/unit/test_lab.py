@@ -205,7 +205,8 @@ def test_the_soak_survives_swaps_and_cancels_without_a_fault() -> None:
     assert outcomes.swaps >= 1
     assert outcomes.counts["answered"] > 0
     assert not outcomes.wrong
-    assert all(sample.timers >= 1 for sample in samples)
+    # A sample may fall between two requests: then no deadline is being waited for.
+    assert max(sample.timers for sample in samples) >= 1
 
 
 def _sample(at_s: float, rss_mib: float) -> Sample:
