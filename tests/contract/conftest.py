@@ -1,9 +1,11 @@
 """Every backend, behind every wire."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from backends.fake import FakeBackend
 from scheduler.backend import Backend
@@ -28,8 +30,14 @@ async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Se
         yield served
 
 
+@pytest.fixture(scope="session")
+def fake_backend() -> FakeBackend:
+    """A fake that no test holds or fails."""
+    return FakeBackend(FakeBackend.Options(max_batch_rows=64))
+
+
 # Add a backend of yours: a name here and a fixture of that name, which gives it loaded.
-BACKENDS = ["fake", "small_backend", "native_backend", "onnx_backend"]
+BACKENDS = ["fake_backend", "small_backend", "native_backend", "onnx_backend"]
 
 
 # In the default run onnx_backend meets these tests alone: the shell is the same for all.
@@ -44,30 +52,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(params=BACKENDS)
+# Starting all transports costs more than most tests: a module's tests share them, and their loop.
+_shared = partial(pytest_asyncio.fixture, scope="module", loop_scope="module")
+
+
+@_shared(params=BACKENDS)
 async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[Served]:
-    """Each backend behind every transport."""
+    """Each backend behind every transport, for all tests of a module."""
     backend: Backend = request.getfixturevalue(request.param)
     options = SchedulerOptions(max_request_rows=3 * backend.spec.max_batch_rows)
     async with serving(AlreadyLoaded(backend), certificates, options) as running:
         yield running
 
 
-@pytest.fixture(params=EVERY_WIRE)
+@_shared(params=EVERY_WIRE)
 async def wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served``."""
     async with connect(request.param, served) as client:
         yield client
 
 
-@pytest.fixture(params=[name for name in EVERY_WIRE if name.endswith("json")])
+@_shared(params=[name for name in EVERY_WIRE if name.endswith("json")])
 async def json_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served`` that speaks JSON."""
     async with connect(request.param, served) as client:
         yield client
 
 
-@pytest.fixture(params=[name for name in EVERY_WIRE if not name.endswith("json")])
+@_shared(params=[name for name in EVERY_WIRE if not name.endswith("json")])
 async def protobuf_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served`` that speaks predictor.proto."""
     async with connect(request.param, served) as client:

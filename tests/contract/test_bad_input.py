@@ -26,6 +26,9 @@ from tests.fixtures.serving import Served
 from tests.fixtures.wires import Wire
 from transports.proto.predictor_pb2 import PredictionRequest
 
+# As its fixtures do: servers are shared.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 Edit = Callable[[PredictionRequest], None]
 EditDocument = Callable[[dict[str, Any]], None]
 

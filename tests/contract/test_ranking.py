@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 from tests.fixtures.ranking import Ranked, random_ranked
 from tests.fixtures.ranking_wires import RankingWires, ranking_wires
@@ -11,8 +12,11 @@ from tests.fixtures.requests import dense_width, features
 from tests.fixtures.serving import Served
 from transports.codecs.ranking import MAX_EXPANDED_BYTES
 
+# As its fixtures do: servers are shared.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def wires(served: Served) -> AsyncIterator[RankingWires]:
     async with ranking_wires(served) as connected:
         yield connected

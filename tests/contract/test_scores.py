@@ -13,6 +13,9 @@ from tests.fixtures.scores import assert_same_scores
 from tests.fixtures.serving import Served
 from tests.fixtures.wires import EVERY_WIRE, Wire, connect
 
+# As its fixtures do: servers are shared.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 def alone(served: Served, request: InferRequest) -> Array:
     """Return the scores of ``request`` run directly, with no neighbours."""

@@ -90,7 +90,7 @@ async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_dela
     assert code == 0, log
 
 
-@pytest.mark.parametrize("kind", ["folder", "bare file"])
+@pytest.mark.parametrize("kind", ["folder", pytest.param("bare file", marks=pytest.mark.slow)])
 def test_every_line_of_the_banner_works_when_pasted(
     small_artifact: Path, tmp_path: Path, kind: str
 ) -> None:

@@ -56,7 +56,13 @@ def shown(urls: dict[str, str]) -> list[str]:
     return ["--describe", urls["http"], *files]
 
 
-@pytest.mark.parametrize("asked", [False, True], ids=["tls", "client certificates"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(False, id="tls", marks=pytest.mark.slow),
+        pytest.param(True, id="client certificates"),
+    ],
+)
 def test_the_page_works_as_it_stands(folder: Path, asked: bool) -> None:
     flags = ["--certificate=server.pem", "--private-key=server.key"]
     flags += ["--client-ca=clients-ca.pem"] if asked else []
@@ -94,6 +100,7 @@ def check_the_hint(folder: Path, urls: dict[str, str]) -> None:
         assert "the server may ask for a certificate (--certificate)" in done.stderr
 
 
+@pytest.mark.slow
 async def test_a_killed_servers_sockets_are_taken_over_and_its_banner_works(
     tmp_path: Path,
 ) -> None:

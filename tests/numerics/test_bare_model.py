@@ -64,6 +64,7 @@ def test_a_bare_artifact_scores_the_golden_batch(
     assert len(backend.spec.inputs[1].labels) == 26
 
 
+@pytest.mark.slow
 def test_a_file_of_torchrecs_own_packager_describes_itself(tmp_path: Path) -> None:
     with quiet():
         from torchrec.inference import dlrm_predict  # noqa: PLC0415

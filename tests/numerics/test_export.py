@@ -226,6 +226,7 @@ def test_a_folder_that_exists_is_refused_before_pytorch_is_loaded(tmp_path: Path
     assert "exists; --force replaces an artifact, and nothing else" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_torchrec_the_command_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torchrec'] = None;"

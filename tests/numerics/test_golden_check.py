@@ -115,7 +115,14 @@ def tables(module: torch.jit.ScriptModule) -> torch.Tensor:
     return lookup.weights_host
 
 
-@pytest.mark.parametrize("fault", [zero_all_tables, zero_one_table, forget_a_bias])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(zero_all_tables, marks=pytest.mark.slow),
+        zero_one_table,
+        pytest.param(forget_a_bias, marks=pytest.mark.slow),
+    ],
+)
 def test_wrong_weights_are_caught(
     folder: Path, fault: Callable[[torch.jit.ScriptModule], None]
 ) -> None:

@@ -62,6 +62,7 @@ def test_shapes_that_do_not_fit_are_refused(name: str, why_off: dict[str, str]) 
         choose(name)(there(dense[:2]), there(pooled))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="triton is not installed")
 def test_the_triton_kernel_passes_in_its_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",

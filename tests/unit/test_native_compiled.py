@@ -107,6 +107,7 @@ def test_an_unknown_instruction_set_is_refused(library: ctypes.CDLL) -> None:
         Kernel(library, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("library")
 def test_builders_at_the_same_time_leave_one_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
