@@ -14,6 +14,10 @@ from scheduler.errors import invalid
 from scheduler.types import Array, InferRequest, InferResponse
 from transports.proto import predictor_pb2
 
+# Fields of the answer, each of them length-delimited: the map's entries with their key and value,
+# a FloatVec, whose floats are packed. (https://protobuf.dev/programming-guides/encoding/)
+_PREDICTIONS, _KEY, _VALUE, _DATA = 1, 1, 2, 1
+_LENGTH_DELIMITED = 2
 _FLOAT_FIELDS = ("float_features", "embedding_features")
 _SPARSE_FIELDS = ("id_list_features", "id_score_list_features", "unary_features")
 
@@ -44,11 +48,29 @@ def decode_request(body: bytes, model: str) -> InferRequest:
 
 
 def encode_response(response: InferResponse) -> bytes:
-    """Return a PredictionResponse with every output, flattened, as float32."""
-    message = predictor_pb2.PredictionResponse()
-    for name, array in response.outputs.items():
-        message.predictions[name].data.extend(array.ravel().tolist())
-    return message.SerializeToString()
+    """Return a PredictionResponse with every output, flattened, as float32.
+
+    Written by hand: protobuf's own way is over a list of Python numbers.
+    """
+    return b"".join(
+        [
+            _field(
+                _PREDICTIONS,
+                _field(_KEY, name.encode())
+                + _field(_VALUE, _field(_DATA, array.astype("<f4", copy=False).tobytes())),
+            )
+            for name, array in response.outputs.items()
+        ]
+    )
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    length, left = bytearray((number << 3 | _LENGTH_DELIMITED,)), len(payload)
+    while left > 127:
+        length.append(left & 127 | 128)
+        left >>= 7
+    length.append(left)
+    return bytes(length) + payload
 
 
 def _floats(
@@ -71,6 +93,8 @@ def _sparse(
     field: str, message: predictor_pb2.SparseFeatures, rows: int
 ) -> Iterator[tuple[str, Array]]:
     features = message.num_features
+    if not (features or message.ByteSize()):  # as TorchRec's client sends those it has no use for
+        return
     # Each read of a bytes field copies it: read once.
     lengths_data, values, weights = message.lengths, message.values, message.weights
     parts = {"lengths": lengths_data, "values": values, "weights": weights}
@@ -78,12 +102,7 @@ def _sparse(
         return
     origin = f"num_features {features} x batch_size {rows}"
     lengths = _integers(f"{field}.lengths", lengths_data, features * rows, origin)
-    if lengths.min(initial=0) < 0:  # their sum, which sizes the values, would mean nothing
-        entry = int(lengths.argmin())
-        raise invalid(
-            f"{field}.lengths: entry {entry} has length {lengths[entry]}; lengths are at least 0"
-        )
-    total = _exact_sum(lengths)
+    total = _exact_sum(f"{field}.lengths", lengths)
     yield f"{field}.lengths", lengths.reshape(features, rows)
     yield f"{field}.values", _integers(f"{field}.values", values, total, "the sum of lengths")
     if weights:
@@ -118,9 +137,18 @@ def _integers(name: str, data: bytes, entries: int, origin: str) -> Array:
     )
 
 
-def _exact_sum(lengths: Array) -> int:
-    """Sum without wrapping: int64 lengths may add up past 2^63, and a wrapped sum may fit."""
-    if int(lengths.max(initial=0)) * lengths.size < 1 << 63:
-        return int(lengths.sum(dtype=np.int64))
+def _exact_sum(name: str, lengths: Array) -> int:
+    """Sum without wrapping: int64 lengths may add up past 2^63, and a wrapped sum may fit.
+
+    Raises ServingError for a negative length: the sum, which sizes the values, would mean nothing.
+    """
+    # As unsigned, a negative number is beyond every positive one: one look finds both.
+    unsigned = lengths.view(np.uint32 if lengths.itemsize == 4 else np.uint64)
+    most = int(np.maximum.reduce(unsigned, initial=0))
+    if most >> (8 * lengths.itemsize - 1):
+        entry = int(lengths.argmin())
+        raise invalid(f"{name}: entry {entry} has length {lengths[entry]}; lengths are at least 0")
+    if most * lengths.size < 1 << 63:
+        return int(np.add.reduce(lengths, dtype=np.int64))
     high, low = np.divmod(lengths, 1 << 32)
     return (int(high.sum()) << 32) + int(low.sum())

@@ -30,6 +30,7 @@ class PredictService:
         return await self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
-        model = self._engine.spec(text_in(call.metadata, _MODEL)).name
+        # Only what is not served has to be looked up once more: for the error.
+        model = call.named.model or self._engine.spec(text_in(call.metadata, _MODEL)).name
         request = call.merged(decode_request(body, model))
         return encode_response(await self._engine.infer(request))
