@@ -5,6 +5,7 @@ here: only what the bytes contradict by themselves is refused. Messages with no 
 out, since TorchRec's own client sends the unused ones that way. NaN and infinity pass as bits.
 """
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,6 +19,7 @@ from transports.proto import predictor_pb2
 # a FloatVec, whose floats are packed. (https://protobuf.dev/programming-guides/encoding/)
 _PREDICTIONS, _KEY, _VALUE, _DATA = 1, 1, 2, 1
 _LENGTH_DELIMITED = 2
+_FLOAT = np.dtype("<f4")
 _FLOAT_FIELDS = ("float_features", "embedding_features")
 _SPARSE_FIELDS = ("id_list_features", "id_score_list_features", "unary_features")
 
@@ -52,25 +54,30 @@ def encode_response(response: InferResponse) -> bytes:
 
     Written by hand: protobuf's own way is over a list of Python numbers.
     """
-    return b"".join(
-        [
-            _field(
-                _PREDICTIONS,
-                _field(_KEY, name.encode())
-                + _field(_VALUE, _field(_DATA, array.astype("<f4", copy=False).tobytes())),
-            )
-            for name, array in response.outputs.items()
-        ]
-    )
+    parts = []
+    for name, array in response.outputs.items():
+        data = array.astype(_FLOAT, copy=False).tobytes()
+        parts += (_before(name, len(data)), data)
+    return b"".join(parts)
 
 
-def _field(number: int, payload: bytes) -> bytes:
-    length, left = bytearray((number << 3 | _LENGTH_DELIMITED,)), len(payload)
-    while left > 127:
-        length.append(left & 127 | 128)
-        left >>= 7
-    length.append(left)
-    return bytes(length) + payload
+@functools.lru_cache(maxsize=1024)
+def _before(name: str, size_bytes: int) -> bytes:
+    """Return what goes before ``size_bytes`` of floats, the prediction called ``name``."""
+    data = _head(_DATA, size_bytes)
+    value = _head(_VALUE, len(data) + size_bytes) + data
+    key = _head(_KEY, len(name.encode())) + name.encode()
+    return _head(_PREDICTIONS, len(key) + len(value) + size_bytes) + key + value
+
+
+def _head(number: int, size_bytes: int) -> bytes:
+    """Return a field's tag and the length of what it holds."""
+    head = bytearray((number << 3 | _LENGTH_DELIMITED,))
+    while size_bytes > 127:
+        head.append(size_bytes & 127 | 128)
+        size_bytes >>= 7
+    head.append(size_bytes)
+    return bytes(head)
 
 
 def _floats(

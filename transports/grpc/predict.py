@@ -1,5 +1,7 @@
 """``predictor.Predictor/Predict``: TorchRec's wire."""
 
+from collections.abc import Awaitable
+
 from scheduler.engine import Engine
 from transports.codecs.predictor import decode_request, encode_response
 from transports.grpc.calls import Call, Calls
@@ -25,9 +27,9 @@ class PredictService:
         """Return the methods by path."""
         return {_PATH: self.predict}
 
-    async def predict(self, body: bytes, arrival: Arrival) -> Reply:
+    def predict(self, body: bytes, arrival: Arrival) -> Awaitable[Reply]:
         """Answer one call, or refuse it."""
-        return await self._calls.unary(self._scores, body, arrival)
+        return self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
         # Only what is not served has to be looked up once more: for the error.
