@@ -68,7 +68,7 @@ class Observer:
         """A request left without being computed."""
 
     def computed(self, record: Computed) -> None:
-        """A lane finished a batch."""
+        """A lane finished a batch; those in it have been told."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what was watched, for a scraper: body and content type for an Accept header."""

@@ -259,8 +259,11 @@ class Scheduler:
         self._guard(lambda: self._observer.dropped(self.spec.name, reason))
 
     def _later(self, step: Callable[[], None]) -> None:
-        """Take ``step`` after those who have just been answered have had their turn."""
-        self._loop.call_soon(self._guard, step)
+        """Take ``step`` once those who have just been answered have sent their answers.
+
+        Not in the next turn of the loop, where they are woken: what they write leaves at its end.
+        """
+        self._loop.call_soon(self._loop.call_soon, self._guard, step)
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""

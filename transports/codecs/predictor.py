@@ -54,7 +54,7 @@ def encode_response(response: InferResponse) -> bytes:
 
     Written by hand: protobuf's own way is over a list of Python numbers.
     """
-    parts = []
+    parts: list[bytes] = []
     for name, array in response.outputs.items():
         data = array.astype(_FLOAT, copy=False).tobytes()
         parts += (_before(name, len(data)), data)
@@ -84,16 +84,18 @@ def _floats(
     field: str, message: predictor_pb2.FloatFeatures, rows: int
 ) -> Iterator[tuple[str, Array]]:
     values = message.values
-    if _absent(field, message.num_features, {"values": values}):
+    features = message.num_features
+    if features < 1:
+        _check_absent(field, features, {"values": values})
         return
     # Python integers: two int32 from the wire multiply past any machine word safely.
-    expected = rows * message.num_features * 4
+    expected = rows * features * 4
     if len(values) != expected:
         raise invalid(
             f"{field}.values has {len(values)} bytes, expected {expected}: batch_size {rows} x "
-            f"num_features {message.num_features} x 4 (float32)"
+            f"num_features {features} x 4 (float32)"
         )
-    yield field, np.frombuffer(values, np.float32).reshape(rows, message.num_features)
+    yield field, np.frombuffer(values, np.float32).reshape(rows, features)
 
 
 def _sparse(
@@ -104,8 +106,9 @@ def _sparse(
         return
     # Each read of a bytes field copies it: read once.
     lengths_data, values, weights = message.lengths, message.values, message.weights
-    parts = {"lengths": lengths_data, "values": values, "weights": weights}
-    if _absent(field, features, parts):
+    if features < 1:
+        parts = {"lengths": lengths_data, "values": values, "weights": weights}
+        _check_absent(field, features, parts)
         return
     origin = f"num_features {features} x batch_size {rows}"
     lengths = _integers(f"{field}.lengths", lengths_data, features * rows, origin)
@@ -121,16 +124,13 @@ def _sparse(
         yield f"{field}.weights", np.frombuffer(weights, np.float32)
 
 
-def _absent(field: str, features: int, parts: dict[str, bytes]) -> bool:
-    """Return whether the message holds nothing. Raises ServingError when it contradicts itself."""
+def _check_absent(field: str, features: int, parts: dict[str, bytes]) -> None:
+    """Refuse a message without features that contradicts itself. Raises ServingError."""
     if features < 0:
         raise invalid(f"{field}.num_features is {features}, expected 0 or more")
-    if features:
-        return False
     for part, data in parts.items():
         if data:
             raise invalid(f"{field}.num_features is 0 but {part} has {len(data)} bytes")
-    return True
 
 
 def _integers(name: str, data: bytes, entries: int, origin: str) -> Array:

@@ -79,7 +79,7 @@ class Call:
         """Let go of what no method has."""
         self.reader.clear()
         self._lacks_end(0)
-        self._share.give_back(self._share.waiting_bytes)
+        self._share.drop_waiting()
 
     def _lacks_end(self, size_bytes: int) -> None:
         """Say how much the call has of what is not complete."""
@@ -191,7 +191,7 @@ class UnaryCall(Call):
             self._share.take(len(data))
             self._take(data)
             if self.complete:
-                self._share.give(self._share.waiting_bytes)
+                self._share.give_waiting()
                 self._start()
         except ServingError as failure:
             self.refuse(failure)

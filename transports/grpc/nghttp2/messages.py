@@ -64,7 +64,8 @@ class MessageReader:
 
     def clear(self) -> None:
         """Drop what has come of a message."""
-        self._pieces, self.buffered_bytes = [], 0
+        if self._pieces:
+            self._pieces, self.buffered_bytes = [], 0
 
     def finish(self) -> None:
         """Raise ServingError if a message is cut off."""
