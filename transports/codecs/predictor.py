@@ -19,6 +19,8 @@ from transports.proto import predictor_pb2
 # a FloatVec, whose floats are packed. (https://protobuf.dev/programming-guides/encoding/)
 _PREDICTIONS, _KEY, _VALUE, _DATA = 1, 1, 2, 1
 _LENGTH_DELIMITED = 2
+# Up to so many numbers Python adds up faster than NumPy, whose calls cost 2 to 4 us however few.
+_FEW = 64
 _FLOAT = np.dtype("<f4")
 _FLOAT_FIELDS = ("float_features", "embedding_features")
 _SPARSE_FIELDS = ("id_list_features", "id_score_list_features", "unary_features")
@@ -149,6 +151,10 @@ def _exact_sum(name: str, lengths: Array) -> int:
 
     Raises ServingError for a negative length: the sum, which sizes the values, would mean nothing.
     """
+    if 0 < lengths.size <= _FEW:
+        numbers = lengths.tolist()
+        if min(numbers) >= 0:
+            return sum(numbers)
     # As unsigned, a negative number is beyond every positive one: one look finds both.
     unsigned = lengths.view(np.uint32 if lengths.itemsize == 4 else np.uint64)
     most = int(np.maximum.reduce(unsigned, initial=0))
