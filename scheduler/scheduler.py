@@ -172,7 +172,7 @@ class Scheduler:
     def _run_inline(self, job: Job) -> None:
         self._runner.run_inline(job)
         ended_s = self._clock()
-        self._conclude(job)
+        self._conclude(job, inline=True)
         self._later(lambda: self._runner.learn(job, ended_s))
 
     def _job_done(self, job: Job) -> None:
@@ -180,12 +180,12 @@ class Scheduler:
             self._guard(self._dispatch)  # first: lanes must not wait while answers are handed out
         self._conclude(job)
 
-    def _conclude(self, job: Job) -> None:
-        self._guard(lambda: self._answer(job))
+    def _conclude(self, job: Job, *, inline: bool = False) -> None:
+        self._guard(lambda: self._answer(job, inline=inline))
         if job.lost:
             self._fail(job.lost)
 
-    def _answer(self, job: Job) -> None:
+    def _answer(self, job: Job, *, inline: bool) -> None:
         ran: list[tuple[Piece, float]] = []
         for piece, outcome in zip(job.pieces, job.outcomes, strict=True):
             piece.waiting.handed_out -= 1
@@ -202,7 +202,10 @@ class Scheduler:
                 self._guard(self._dispatch)
         if ran:
             self._learn(ran[0][0].waiting)
-            self._later(lambda: self._observe(job, ran))
+            if inline:
+                self._later(lambda: self._observe(job, ran))
+            else:
+                self._observe(job, ran)
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)
@@ -259,9 +262,9 @@ class Scheduler:
         self._guard(lambda: self._observer.dropped(self.spec.name, reason))
 
     def _later(self, step: Callable[[], None]) -> None:
-        """Take ``step`` once those who have just been answered have sent their answers.
+        """Take ``step`` once who has just been answered has sent the answer: it is waited for.
 
-        Not in the next turn of the loop, where they are woken: what they write leaves at its end.
+        Not in the next turn of the loop, where the task is woken: what it writes leaves at its end.
         """
         self._loop.call_soon(self._loop.call_soon, self._guard, step)
 

@@ -60,7 +60,6 @@ async def test_an_answer_names_model_and_version_and_says_where_its_time_went() 
             assert answer.timing.batch_rows == 5
             assert answer.timing.compute_s > 0
         assert answers[0].timing.queue_s >= answers[1].timing.queue_s > 0
-        await settle()
         record = recorder.runs[-1]
         assert (record.rows, record.lane) == (5, 0)
         assert record.queue_s == tuple(answer.timing.queue_s for answer in answers)

@@ -109,7 +109,6 @@ async def test_a_split_request_has_the_wait_for_its_first_batch_and_the_work_of_
             await pass_time(1.0)
             run.finish()
         timing = (await task).timing
-        await settle()
         runs = recorder.runs[1:]
         assert timing.queue_s == pytest.approx(0.5)
         assert timing.batch_rows == 4
