@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +18,11 @@ from aioquic.quic.packet import QuicHeader, pull_quic_header
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from transports.http.listener import FLUSH_S, grace_over
+from transports.http3.bulk import Address
 from transports.http3.connection import Connection, Host
 from transports.http3.established import EstablishedQuic
 from transports.http3.quic import QuicProtocol
-from transports.http3.udp import Address, UdpTransport
+from transports.http3.udp import UdpTransport
 from transports.tls import Renewed
 
 LONG_HEADER = 0x80
@@ -28,6 +30,9 @@ LONG_HEADER = 0x80
 # its address (RFC 9000 8.1.2): a round trip more, but a made-up address costs nothing.
 RETRY_FROM_HANDSHAKES = 32
 MAX_HANDSHAKES = 256
+_COUNTS = {True: "in bulk", False: "one by one: the kernel does not do more"}
+
+logger = logging.getLogger(__name__)
 
 
 class QuicEndpoint(QuicServer):
@@ -46,6 +51,11 @@ class QuicEndpoint(QuicServer):
     def start(self, bound: socket.socket) -> None:
         """Serve on ``bound``, which is the endpoint's from here on."""
         self._udp = UdpTransport(bound, self)
+        bulk = self._udp.bulk
+        logger.info(
+            "UDP datagrams come %s and go %s",
+            _COUNTS[bulk.coalesces], _COUNTS[bulk.cuts],
+        )  # fmt: skip
 
     def datagrams_received(self, datagrams: Sequence[bytes], address: Address) -> None:
         """Pass datagrams of one sender on, those of one connection together."""

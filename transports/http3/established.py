@@ -24,7 +24,7 @@ from aioquic.quic.recovery import MAX_ACK_RANGES, QuicPacketSpace
 from aioquic.quic.stream import FinalSizeError
 from aioquic.tls import Epoch
 
-from transports.http3.udp import Address
+from transports.http3.bulk import Address
 
 # The first two bits of a short header, and what protection hides of its first byte (RFC 9000 17.3).
 _FORM, _SHORT = 0xC0, 0x40

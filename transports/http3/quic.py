@@ -17,8 +17,9 @@ from aioquic.quic.events import (
     StreamDataReceived,
 )
 
+from transports.http3.bulk import Address
 from transports.http3.established import EstablishedQuic
-from transports.http3.udp import Address, UdpTransport
+from transports.http3.udp import UdpTransport
 
 
 class QuicProtocol(QuicConnectionProtocol):
