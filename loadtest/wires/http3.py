@@ -4,16 +4,18 @@ qh3 has aioquic's interface on a core in Rust, which costs a fifth; the server c
 (docs/decisions/0007).
 """
 
+import contextlib
 import select
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from qh3.h3.connection import ErrorCode, H3Connection
 from qh3.h3.events import DataReceived, HeadersReceived
 from qh3.quic.configuration import QuicConfiguration
-from qh3.quic.connection import QuicConnection
+from qh3.quic.connection import QuicConnection, QuicConnectionError
 from qh3.quic.events import ConnectionTerminated, HandshakeCompleted, StreamReset
 
 from loadtest.closed import NoServerError
@@ -69,9 +71,10 @@ class Http3Wire:
         """Begin a request."""
         stream_id = self._quic.get_next_available_stream_id()
         length = (b"content-length", b"%d" % len(body))
-        self._http.send_headers(stream_id, [*self._head, length], end_stream=not body)
-        if body:
-            self._http.send_data(stream_id, body, end_stream=True)
+        with _no_server():
+            self._http.send_headers(stream_id, [*self._head, length], end_stream=not body)
+            if body:
+                self._http.send_data(stream_id, body, end_stream=True)
         self._tickets[stream_id] = ticket
         self._streams[ticket] = stream_id
 
@@ -79,8 +82,9 @@ class Http3Wire:
         """Reset the request's stream."""
         stream_id = self._streams.pop(ticket)
         del self._tickets[stream_id]
-        self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+        with _no_server():
+            self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
 
     def flush(self) -> None:
         """Send every datagram that is due."""
@@ -155,6 +159,15 @@ class Http3Wire:
             return []
         del self._streams[ticket]
         return [Answer(ticket, status, detail, body)]
+
+
+@contextlib.contextmanager
+def _no_server() -> Iterator[None]:
+    """Translate what qh3 says of a connection that the server has closed."""
+    try:
+        yield
+    except QuicConnectionError as error:
+        raise NoServerError(f"connection lost: {error.reason_phrase}") from error
 
 
 def _configuration(target: Target) -> QuicConfiguration:

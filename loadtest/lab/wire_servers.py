@@ -1,16 +1,19 @@
-"""Servers to compare over HTTP/3: ours, and aioquic's own around the same app.
+"""Servers to compare: ours, and the least that the libraries below ours can do.
 
-    python -m loadtest.lab.http3_servers narsil|plain FOLDER
+    python -m loadtest.lab.wire_servers NAME FOLDER
 
-The same engine with the fake backend, the same ASGI app, the same loop; the certificate lies in
-FOLDER. Prints its port. ``plain`` is ``aioquic.asyncio.serve`` with a task and a queue a request,
-as the library's example server has them.
+All have the same engine with the fake backend and the same loop; a certificate lies in FOLDER.
+Prints the port. ``http3-plain`` is ``aioquic.asyncio.serve`` around our app with a task and a queue
+a request, as the library's example server has them. ``http-bare`` is uvicorn around an app that
+takes the body and answers a constant; ``http-least`` around one that decodes, asks the engine and
+encodes, without limits, errors, headers or a look at whether the client is still there.
 """
 
 import argparse
 import asyncio
 import datetime
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,20 @@ from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated, QuicEvent
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from backends.fake import FakeBackend, FakeOptions
 from loadtest.lab import setting
 from loadtest.workload import ModelShape
 from scheduler.engine import Engine
+from transports.codecs import predict_json, predictor
 from transports.http.app import HttpApp
 from transports.http.intake import BodyLimits, Intake
+from transports.http.server import HttpOptions, HttpTransport
+from transports.http.sockets import bind, port_of
 from transports.http3.bridge import scope_of
 from transports.http3.certificate import development_certificate
 from transports.http3.server import Http3Options, Http3Transport
@@ -85,7 +94,7 @@ class PlainProtocol(QuicConnectionProtocol):
         del self._queues[head.stream_id]
 
 
-async def serve_narsil(engine: Engine, folder: Path) -> int:
+async def serve_http3(engine: Engine, folder: Path) -> int:
     """Serve as ``narsil serve`` does; return the port."""
     transport = Http3Transport(Http3Options(port=0, certificate_dir=str(folder)))
     await transport.start(engine)
@@ -108,7 +117,77 @@ async def serve_plain(engine: Engine, folder: Path) -> int:
     return port
 
 
-SERVERS: dict[str, Callable[[Engine, Path], Any]] = {"narsil": serve_narsil, "plain": serve_plain}
+async def serve_http(engine: Engine, folder: Path) -> int:
+    """Serve as ``narsil serve`` does; return the port."""
+    del folder
+    (url,) = await HttpTransport(HttpOptions(port=0)).start(engine)
+    return int(url.rpartition(":")[2])
+
+
+async def serve_bare(engine: Engine, folder: Path) -> int:
+    """Serve a constant with uvicorn; return the port."""
+    del engine, folder
+    constant = bytes(400)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        await _body(receive)
+        await _answer(send, constant)
+
+    return await _uvicorn(app)
+
+
+async def serve_least(engine: Engine, folder: Path) -> int:
+    """Serve the engine with uvicorn and nothing between; return the port."""
+    del folder
+    spec = engine.spec("")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        is_json = (b"content-type", b"application/json") in scope["headers"]
+        body = await _body(receive)
+        if is_json:
+            response = await engine.infer(predict_json.decode_request(body, spec))
+            await _answer(send, predict_json.encode_response(response))
+        else:
+            response = await engine.infer(predictor.decode_request(body, spec.name))
+            await _answer(send, predictor.encode_response(response))
+
+    return await _uvicorn(app)
+
+
+async def _body(receive: Receive) -> bytes:
+    chunks = []
+    while True:
+        message = await receive()
+        chunks.append(message["body"])
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _answer(send: Send, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _uvicorn(app: ASGIApp) -> int:
+    bound = bind(_HOST, 0, socket.SOCK_STREAM)
+    config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
+    config.load()
+    state = ServerState()
+    await asyncio.get_running_loop().create_server(
+        lambda: HttpToolsProtocol(config, state, {}), sock=bound
+    )
+    return port_of(bound)
+
+
+SERVERS: dict[str, Callable[[Engine, Path], Awaitable[int]]] = {
+    "http3": serve_http3,
+    "http3-plain": serve_plain,
+    "http": serve_http,
+    "http-bare": serve_bare,
+    "http-least": serve_least,
+}
 
 
 async def main_async(name: str, folder: Path) -> None:
