@@ -44,11 +44,30 @@ def decode_request(body: bytes, model: str) -> InferRequest:
 
 
 def encode_response(response: InferResponse) -> bytes:
-    """Return a PredictionResponse with every output, flattened, as float32."""
-    message = predictor_pb2.PredictionResponse()
+    """Return a PredictionResponse with every output, flattened, as float32.
+
+    Written by hand, as protobuf takes floats as Python's only, one by one: a map is a field of
+    entries with key 1 and value 2, and a FloatVec's numbers are one packed field.
+    """
+    parts: list[bytes | memoryview] = []
     for name, array in response.outputs.items():
-        message.predictions[name].data.extend(array.ravel().tolist())
-    return message.SerializeToString()
+        scores = np.ascontiguousarray(array, "<f4").reshape(-1)
+        packed = _head(1, scores.nbytes) if scores.size else b""
+        label = _head(1, len(name.encode())) + name.encode()
+        vector = _head(2, len(packed) + scores.nbytes) + packed
+        entry = _head(1, len(label) + len(vector) + scores.nbytes)
+        parts += (entry, label, vector, scores.data)
+    return b"".join(parts)
+
+
+def _head(number: int, size: int) -> bytes:
+    """Return what comes before a protobuf field of ``size`` bytes."""
+    head = bytearray((number << 3 | 2,))
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    head.append(size)
+    return bytes(head)
 
 
 def _floats(
