@@ -29,7 +29,6 @@ _READS_AT_ONCE = 64
 class Http3Wire:
     """One QUIC connection."""
 
-    free = True
     blocked = False  # what the kernel does not take QUIC sends again
 
     def __init__(self, target: Target) -> None:
@@ -62,6 +61,12 @@ class Http3Wire:
         """Return when ``receive`` must be called even if nothing has arrived (perf_counter)."""
         timer_s = self._quic.get_timer()
         return float("inf") if timer_s is None else timer_s
+
+    @property
+    def free(self) -> bool:
+        """Say whether the server takes another stream."""
+        begun = self._quic.get_next_available_stream_id() // 4
+        return begun < self._quic.max_concurrent_bidi_streams
 
     def fileno(self) -> int:
         """Return the socket's number."""
