@@ -75,7 +75,7 @@ $(SERVE): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (a minute or two) ..."
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) uninstall --yes $(OTHER)
-	@$(PIP) install -e ".[$(EXTRA),export]"
+	@$(PIP) install -e ".[$(EXTRA),export,bench]"
 	@$(PIP) install --no-deps $(TORCHREC)
 	@touch $@
 

@@ -56,17 +56,17 @@ def encode_response(response: InferResponse) -> bytes:
 
     Written by hand: protobuf's own way is over a list of Python numbers.
     """
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for name, array in response.outputs.items():
-        data = array.astype(_FLOAT, copy=False).tobytes()
-        parts += (_before(name, len(data)), data)
+        scores = np.ascontiguousarray(array, _FLOAT).data
+        parts += (_before(name, scores.nbytes), scores)
     return b"".join(parts)
 
 
 @functools.lru_cache(maxsize=1024)
 def _before(name: str, size_bytes: int) -> bytes:
     """Return what goes before ``size_bytes`` of floats, the prediction called ``name``."""
-    data = _head(_DATA, size_bytes)
+    data = _head(_DATA, size_bytes) if size_bytes else b""
     value = _head(_VALUE, len(data) + size_bytes) + data
     key = _head(_KEY, len(name.encode())) + name.encode()
     return _head(_PREDICTIONS, len(key) + len(value) + size_bytes) + key + value
