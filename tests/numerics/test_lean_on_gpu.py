@@ -132,7 +132,8 @@ class Forgetful(FakeStream):
 
         def replay() -> None:
             for first in replays:
-                return first()
+                first()
+                break
 
         return Graph(replay, graph.outputs)
 
