@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-# Registers the fbgemm:: operators.
-import fbgemm_gpu  # noqa: F401
 import torch
 
 from backends.cpus import usable_cpus
@@ -17,7 +15,6 @@ from backends.cpus import usable_cpus
 Tensor = torch.Tensor
 Result = TypeVar("Result")
 _cuda: Any = torch.cuda
-_fbgemm: Any = torch.ops.fbgemm
 # PyTorch allows one capture at a time in a process; two models may load at once.
 _CAPTURING = threading.Lock()
 _WARM_UPS = 3
@@ -101,8 +98,12 @@ class Gpu:
 
     def managed(self, size_bytes: int) -> Tensor:
         """Return host memory that the device addresses as its own (UVM), for large tables."""
+        # Registers the fbgemm:: operators; nothing else here needs FBGEMM.
+        import fbgemm_gpu  # noqa: F401, PLC0415
+
+        operators: Any = torch.ops.fbgemm
         like = torch.zeros(1, dtype=torch.uint8, device=self.device)
-        managed: Tensor = _fbgemm.new_unified_tensor(like, [size_bytes], False)
+        managed: Tensor = operators.new_unified_tensor(like, [size_bytes], False)
         return managed
 
     def put(self, tensor: Tensor) -> Tensor:
@@ -140,5 +141,5 @@ class Gpu:
         """Return the device's name and the identifier that NVIDIA's tools know it by."""
         found = _cuda.get_device_properties(self.device)
         # PyTorch prints it without the prefix of NVIDIA's tools.
-        uuid = str(getattr(found, "uuid", ""))
+        uuid = str(getattr(found, "uuid", "")).removeprefix("GPU-")
         return {"gpu": str(found.name), "gpu_uuid": f"GPU-{uuid}" if uuid else ""}
