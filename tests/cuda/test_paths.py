@@ -24,11 +24,21 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 ROWS = 512
-WAYS: dict[str, Any] = {
+
+
+class WithoutFbgemm(Gpu):
+    """A device for which FBGEMM's build has nothing."""
+
+    def has_lookup(self) -> bool:
+        return False
+
+
+WAYS: dict[str, dict[str, Any]] = {
     "operators": {"graphs": "off", "interaction": "torch"},
     "graphs": {"interaction": "torch"},
     "fused": {"graphs": "off", "interaction": "triton"},
     "fused graphs": {"interaction": "triton"},
+    "triton lookup, graphs": {"kind": WithoutFbgemm},
     "uvm": {"tables": "uvm", "interaction": "torch"},
     "auto": {},
 }
@@ -40,9 +50,9 @@ def model() -> Dlrm:
     return make_model()
 
 
-def serve(model: Dlrm, lanes: int = 1, **options: str) -> Serving:
+def serve(model: Dlrm, lanes: int = 1, kind: type[Gpu] = Gpu, **options: str) -> Serving:
     order = TorchDlrmOptions("", max_batch_rows=ROWS, **options)  # type: ignore[arg-type]
-    return lean_on_gpu(order, model, OUTPUT, lanes, prove(model), Gpu(torch.device("cuda", 0)))
+    return lean_on_gpu(order, model, OUTPUT, lanes, prove(model), kind(torch.device("cuda", 0)))
 
 
 @pytest.mark.parametrize("way", WAYS)

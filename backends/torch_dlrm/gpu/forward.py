@@ -9,7 +9,7 @@ from backends.dlrm.gather import DENSE, IDS
 from backends.kernels.interaction import Interact
 from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.gpu.hardware import Gpu
-from backends.torch_dlrm.gpu.tables import Lookup, Placed
+from backends.torch_dlrm.gpu.tables import Lookup, Placed, make_lookup
 from backends.torch_dlrm.lean import Scores
 from backends.torch_dlrm.weights import Dlrm
 
@@ -42,7 +42,7 @@ class LeanForward:
 
 def lean_parts(dlrm: Dlrm, placed: Placed, gpu: Gpu) -> tuple[Lookup, Scores]:
     """Return the lookup and everything after it, on the device."""
-    return Lookup(dlrm.tables, placed, gpu), Scores(dlrm).to(gpu.device).eval()
+    return make_lookup(dlrm.tables, placed, gpu), Scores(dlrm).to(gpu.device).eval()
 
 
 def artifact_forward(module: Module) -> Forward:

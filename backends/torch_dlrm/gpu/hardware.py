@@ -18,6 +18,8 @@ _cuda: Any = torch.cuda
 # PyTorch allows one capture at a time in a process; two models may load at once.
 _CAPTURING = threading.Lock()
 _WARM_UPS = 3
+_LOOKUP = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
+_dispatch: Any = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - no other way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +84,12 @@ class Gpu:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+
+    def has_lookup(self) -> bool:
+        """Return whether FBGEMM's build has its inference lookup for the device."""
+        import fbgemm_gpu  # noqa: F401, PLC0415 - registers the operators
+
+        return bool(_dispatch(_LOOKUP, "CUDA"))
 
     def has(self, tensor: Tensor) -> bool:
         """Return whether ``tensor`` is the device's, not the host's."""

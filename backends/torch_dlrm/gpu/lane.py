@@ -45,6 +45,10 @@ class Lane:
             outputs = self._run(packed)
         except RuntimeError as error:
             raise self._explained(error, packed.rows) from error
+        except BaseException:
+            # A kernel's compiler has errors of its own; the copy before it may still be reading.
+            self._settles()
+            raise
         self._limit.succeeded()
         return outputs
 

@@ -22,7 +22,7 @@ from backends.torch_dlrm.gpu.interaction import pick
 from backends.torch_dlrm.gpu.lane import Lane
 from backends.torch_dlrm.gpu.limit import RowLimit
 from backends.torch_dlrm.gpu.packing import Form, Packed, Packer, buckets_up_to
-from backends.torch_dlrm.gpu.tables import check_tables, place
+from backends.torch_dlrm.gpu.tables import FbgemmLookup, check_tables, place
 from backends.torch_dlrm.options import MAP, OFF, TORCH, UVM, TorchDlrmOptions
 from backends.torch_dlrm.probes import Forward as ProbeForward
 from backends.torch_dlrm.recognise import NotRecognisedError
@@ -111,8 +111,12 @@ def lean_on_gpu(
         serving = _first_proven(room, ways, proof, graphs=options.graphs != OFF)
     except (RuntimeError, DeviceLostError) as error:
         raise LoadError(f"{gpu.device}: {error}") from error
-    reason = {"interaction_reason": why} if why else {}
-    return replace(serving, properties={"tables": options.tables, **reason, **serving.properties})
+    described = {
+        "tables": options.tables,
+        "lookup": "fbgemm" if isinstance(lookup, FbgemmLookup) else "triton",
+        **({"interaction_reason": why} if why else {}),
+    }
+    return replace(serving, properties={**described, **serving.properties})
 
 
 def artifact_on_gpu(module: Module, form: Form, lanes: int, most_rows: int, gpu: Gpu) -> Serving:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from backends.torch_dlrm.gpu.hardware import Gpu
+
 _PACKAGES = (
     "torch", "fbgemm-gpu", "fbgemm-gpu-cpu", "triton", "cuda-tile", "cupy-cuda13x", "torchrec",
 )  # fmt: skip
@@ -42,10 +44,7 @@ def _has_lookup() -> bool:
     """Return whether FBGEMM's build has the lookup for CUDA."""
     if importlib.util.find_spec("fbgemm_gpu") is None:
         return False
-    import fbgemm_gpu  # noqa: F401, PLC0415 - registers the operators
-
-    name = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"))  # noqa: SLF001
+    return Gpu(torch.device("cuda", 0)).has_lookup()
 
 
 if __name__ == "__main__":

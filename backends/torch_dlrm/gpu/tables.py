@@ -6,7 +6,7 @@ both have scale and bias first. The kernel keeps ids in 32 bits, whatever their 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ _STEP_BYTES = 64 << 20
 _MOST_ROWS = 2**31
 # What a forward needs beside the tables, and what should be left to others.
 _SPARE_BYTES = 1 << 30
-# fbgemm's EmbeddingLocation
-_MANAGED = 1
+# fbgemm's EmbeddingLocation, SparseType and PoolingMode
+_MANAGED, _INT8, _MEAN = 1, 2, 1
 # Whole words of four bytes to a thread: what FBGEMM's own tables have.
 _DIM_MULTIPLE = 4
 
@@ -113,22 +113,21 @@ def _fill(target: Tensor, start: int, tables: Tables, feature: int) -> None:
         target[begin : begin + wide.size].copy_(torch.from_numpy(wide.reshape(-1)))
 
 
-class Lookup(torch.nn.Module):
+class FbgemmLookup:
     """The pooled rows of all tables, on the device."""
 
     def __init__(self, tables: Tables, placed: Placed, gpu: Gpu) -> None:
-        super().__init__()
-        self.features = features = tables.features
+        self.features = tables.features
         location = _MANAGED if placed.managed.numel() else gpu.location
         self._device, self._managed = placed.device, placed.managed
-        self._locations = gpu.put(torch.full((features,), location, dtype=torch.int32))
+        self._locations = gpu.put(torch.full((self.features,), location, dtype=torch.int32))
         self._starts = gpu.put(torch.from_numpy(placed.starts))
         self._types = gpu.put(torch.from_numpy(np.array(tables.types)))
-        self._ends = gpu.put(torch.arange(features + 1, dtype=torch.int32) * tables.dim)
-        self._width, self._largest = features * tables.dim, tables.largest
+        self._ends = gpu.put(torch.arange(self.features + 1, dtype=torch.int32) * tables.dim)
+        self._width, self._largest = self.features * tables.dim, tables.largest
         self._pooling = tables.pooling
 
-    def forward(self, lengths: Tensor, ids: Tensor) -> Tensor:
+    def __call__(self, lengths: Tensor, ids: Tensor) -> Tensor:
         """Return the pooled rows (rows, features x dim)."""
         offsets = _fbgemm.asynchronous_complete_cumsum(lengths).to(ids.dtype)
         pooled: Tensor = _fbgemm.int_nbit_split_embedding_codegen_lookup_function(
@@ -137,3 +136,45 @@ class Lookup(torch.nn.Module):
             ROW_ALIGNMENT, 0, -1, -1,
         )  # fmt: skip
         return pooled
+
+
+class TritonLookup:
+    """The same for INT8 tables, without FBGEMM."""
+
+    def __init__(self, tables: Tables, placed: Placed, gpu: Gpu) -> None:
+        # Triton is an extra, and is imported where it is needed only.
+        from backends.kernels import lookup_triton  # noqa: PLC0415
+
+        self.features = tables.features
+        self._pool = lookup_triton.pool
+        self._rows = lookup_triton.Rows(
+            block=placed.managed if placed.managed.numel() else placed.device,
+            starts=gpu.put(torch.from_numpy(placed.starts)),
+            row_bytes=_row_bytes(tables, 0),
+            dim=tables.dim,
+            mean=tables.pooling == _MEAN,
+        )
+
+    def __call__(self, lengths: Tensor, ids: Tensor) -> Tensor:
+        """Return the pooled rows (rows, features x dim)."""
+        return self._pool(self._rows, lengths, ids)
+
+
+Lookup: TypeAlias = FbgemmLookup | TritonLookup
+
+
+def make_lookup(tables: Tables, placed: Placed, gpu: Gpu) -> Lookup:
+    """Return FBGEMM's lookup, or Triton's where it has none for the device.
+
+    Raises NotRecognisedError where neither can.
+    """
+    if gpu.has_lookup():
+        return FbgemmLookup(tables, placed, gpu)
+    if set(tables.types.tolist()) != {_INT8}:
+        raise NotRecognisedError(
+            "FBGEMM's build has no lookup for CUDA, and its tables are not INT8"
+        )
+    try:
+        return TritonLookup(tables, placed, gpu)
+    except ImportError as error:
+        raise NotRecognisedError(f"FBGEMM's build has no lookup for CUDA, and {error}") from error
