@@ -4,7 +4,7 @@
 (rows, dim + pairs): the dense vector, then the products of every pair of the features + 1 vectors,
 row by row of the triangle above the diagonal. Arrays are those of the kernel's own library.
 
-The lean plan of ``torch_dlrm`` asks ``choose`` for one on a GPU; ``native_dlrm`` has its own kernel,
+The lean plan of ``torch_dlrm`` asks ``choose`` for one on a GPU; ``native_dlrm`` has its own,
 fused with the lookup.
 """
 

@@ -43,7 +43,15 @@ def main(argv: Sequence[str]) -> int:
     model.load()
     load_s = time.perf_counter() - began_s
     properties = model.spec.properties
-    wanted = ("plan", "plan_reason", "interaction", "interaction_reason", "graphs", "tables", "lookup")
+    wanted = (
+        "plan",
+        "plan_reason",
+        "interaction",
+        "interaction_reason",
+        "graphs",
+        "tables",
+        "lookup",
+    )
     figures: dict[str, Any] = {
         **{key: properties[key] for key in wanted if key in properties},
         "load_s": load_s,
