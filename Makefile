@@ -1,5 +1,8 @@
 # make serve | make test | make check. Everything lands in .venv/ and artifacts/; delete them to start over.
 PYTHON  ?= python3
+ifneq ($(filter gpu-check,$(MAKECMDGOALS)),)
+DEVICE  ?= cuda
+endif
 DEVICE  ?= cpu
 MODEL   ?= artifacts/reference$(if $(filter cuda%,$(DEVICE)),-cuda)
 VENV    ?= .venv
@@ -22,7 +25,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check format proto cpp-reference bars fuzz clean
+.PHONY: serve test test-slow clients check format proto cpp-reference bars gpu-check fuzz clean
 
 serve: $(SERVE) $(MODEL)/manifest.json
 	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
@@ -63,6 +66,12 @@ cpp-reference: $(SERVE)
 # Narsil beside that server: docs/benchmarking.md.
 bars: $(SERVE) $(MODEL)/manifest.json
 	$(BIN)/python -m loadtest.bars $(MODEL) $(ARGS)
+
+# On a machine with a CUDA device: every path, graph and kernel, in one table (docs/cuda.md).
+# GPU_PYTHON=python3 takes an interpreter that has PyTorch and FBGEMM for CUDA already.
+GPU_PYTHON ?= $(BIN)/python
+gpu-check: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(DEV))
+	$(GPU_PYTHON) -m loadtest.gpu_check $(if $(OUT),--out $(OUT)) $(ARGS)
 
 $(MODEL)/manifest.json: | $(SERVE)
 	$(BIN)/narsil export $(MODEL) --preset reference --device $(DEVICE)

@@ -142,27 +142,38 @@ class JaggedStaging:
         The requests have passed ``check_jagged``. The arrays view the buffers: valid until the
         next call.
         """
-        # An empty request adds no column, and reduceat below cannot name an empty column range.
-        filled = [request for request in requests if request.rows]
-        lengths = [request.inputs[self._layout.lengths] for request in filled]
-        values = [request.inputs[self._layout.values] for request in filled]
-        features, rows = len(self._layout.features), sum(request.rows for request in filled)
+        features, rows = len(self._layout.features), sum(request.rows for request in requests)
+        ids = sum(request.inputs[self._layout.values].size for request in requests)
         self._lengths = self._grown(self._lengths, features * rows)
-        self._values = self._grown(self._values, sum(array.size for array in values))
-        lengths_out = self._lengths[: features * rows].reshape(features, rows)
-        values_out = self._values[: sum(array.size for array in values)]
-        if filled:
-            np.concatenate(lengths, axis=1, out=lengths_out)
-        if len(filled) == 1:
-            values_out[:] = values[0]
-        elif filled:
-            _interleave(values, _id_counts(filled, lengths_out), values_out)
-        return lengths_out, values_out
+        self._values = self._grown(self._values, ids)
+        lengths = self._lengths[: features * rows].reshape(features, rows)
+        values = self._values[:ids]
+        coalesce(self._layout, requests, lengths, values)
+        return lengths, values
 
     def _grown(self, buffer: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
         if size <= buffer.size:
             return buffer
         return self._allocate(1 << (size - 1).bit_length(), buffer.dtype)
+
+
+def coalesce(
+    layout: JaggedLayout, requests: Sequence[InferRequest], lengths_out: Ids, values_out: Ids
+) -> None:
+    """Write lengths (features, all rows) and values of ``requests``, in their order.
+
+    The requests have passed ``check_jagged``. ``lengths_out`` may be part of a wider array.
+    """
+    # An empty request adds no column, and reduceat below cannot name an empty column range.
+    filled = [request for request in requests if request.rows]
+    if not filled:
+        return
+    values = [request.inputs[layout.values] for request in filled]
+    np.concatenate([request.inputs[layout.lengths] for request in filled], axis=1, out=lengths_out)
+    if len(filled) == 1:
+        values_out[:] = values[0]
+    else:
+        _interleave(values, _id_counts(filled, lengths_out), values_out)
 
 
 def _id_counts(requests: Sequence[InferRequest], lengths: Ids) -> npt.NDArray[np.int64]:

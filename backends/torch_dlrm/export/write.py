@@ -101,8 +101,7 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
     if order.program:
         _to_program(folder, shape.features)
-    if device.type == "cpu":
-        _record_answers(folder)
+    _record_answers(folder)
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
     example = json.dumps(example_request(shape, order.seed))
