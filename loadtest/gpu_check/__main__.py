@@ -80,7 +80,8 @@ def run(part: Part, deadline_s: float) -> dict[str, Any]:
     found = _tests(part.report) if part.report else _figures(out)
     failed = code != 0 or found.get("error", 0) > TOLERANCE
     note = found.pop("note", "") or (_last(err) or _last(out) if code else "")
-    return {**result, **found, "state": "FAILED" if failed else "passed", "note": note}
+    state = "FAILED" if failed else found.pop("state", "passed")
+    return {**result, **found, "state": state, "note": note}
 
 
 def _output(command: Sequence[str], timeout_s: float) -> tuple[int, str, str]:
@@ -127,7 +128,8 @@ def _tests(report: Path) -> dict[str, Any]:
     ]
     passed = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
     note = f"{passed} passed, {counts['skipped']} skipped, {len(said) - counts['skipped']} failed"
-    return {**counts, "said": said, "note": "; ".join([note, *said[:1]])}
+    state = {} if passed else {"state": "skipped"}
+    return {**counts, **state, "said": said, "note": "; ".join([note, *said[:1]])}
 
 
 def compare(results: Sequence[dict[str, Any]]) -> None:

@@ -1,9 +1,10 @@
-"""The lookup in Triton against float64: on a GPU, or in the interpreter in a process of its own."""
+"""The lookup in Triton against float64: on a GPU, or in the interpreter.
+
+``test_interaction`` starts the process in which the interpreter runs.
+"""
 
 import importlib.util
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -68,19 +69,3 @@ def test_it_pools_what_fbgemm_pools() -> None:
     ours = TritonLookup(dlrm.tables, placed, gpu)(*tensors)
     theirs = FbgemmLookup(dlrm.tables, placed, gpu)(*tensors)
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=1e-6)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-def test_it_passes_in_triton_s_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
-               "-k", "pools", __file__]  # fmt: skip
-    done = subprocess.run(
-        command,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
