@@ -1,11 +1,11 @@
 """What a trained model has to beat: popularity, and logistic regression on the same features."""
 
 import numpy as np
-import scipy.sparse as sparse
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from backends.torch_dlrm.train.rows import Rows
+from backends.torch_dlrm.train.rows import Floats, Rows
 from scheduler.types import Array
 
 # The best of 0.003 to 1 on the validation part.
@@ -27,7 +27,7 @@ def logistic_regression(fitted: Rows, scored: Rows, table_rows: tuple[int, ...])
     Every id of every table has a weight, bags are scaled by the root of their length, and the
     dense columns are standardised.
     """
-    mean, deviation = fitted.dense.mean(axis=0), fitted.dense.std(axis=0)
+    mean, deviation = fitted.moments()
     wide, asked = (_matrix(rows, table_rows, mean, deviation) for rows in (fitted, scored))
     model = LogisticRegression(C=_REGULARISATION, max_iter=_ITERATIONS)
     model.fit(wide, fitted.labels)
@@ -35,7 +35,7 @@ def logistic_regression(fitted: Rows, scored: Rows, table_rows: tuple[int, ...])
     return scores
 
 
-def _matrix(rows: Rows, table_rows: tuple[int, ...], mean: Array, deviation: Array) -> object:
+def _matrix(rows: Rows, table_rows: tuple[int, ...], mean: Floats, deviation: Floats) -> object:
     parts = [sparse.csr_matrix((rows.dense - mean) / deviation)]
     stops = np.cumsum(rows.lengths.sum(axis=1))
     per_table = np.split(rows.values, stops[:-1])

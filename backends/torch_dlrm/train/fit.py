@@ -1,18 +1,20 @@
 """Train a TorchRec DLRM on labelled rows, and keep the best of its epochs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.optim.swa_utils import AveragedModel
 from torchrec.models.dlrm import DLRM
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from backends.torch_dlrm.export.model import build, scores
 from backends.torch_dlrm.export.presets import DlrmShape
-from backends.torch_dlrm.train.rows import Rows
+from backends.torch_dlrm.train.rows import Floats, Rows
 from scheduler.types import Array
 
 _TABLES = "embedding_bags"
@@ -24,16 +26,18 @@ _SCORED_ROWS = 4096
 class Recipe:
     """How to train. ``dropped`` is the share of a feature's ids left out of each batch.
 
-    Decay is AdamW's, of every weight at every step: rare ids are pulled back to nothing.
+    Decay is AdamW's, of every weight at every step: rare ids are pulled back to nothing. What is
+    scored and kept is a running average of the weights, the last step's counting 1 - ``averaged``.
     """
 
     epochs: int = 8
-    patience: int = 2
+    patience: int = 3
     batch_rows: int = 1024
     learning_rate: float = 2e-3
     table_decay: float = 8.0
     dense_decay: float = 0.1
     table_deviation: float = 0.02
+    averaged: float = 0.99
     dropped: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
 
@@ -45,15 +49,29 @@ class Fitted:
     dlrm: DLRM
     aucs: tuple[float, ...]
 
+    @property
+    def best(self) -> int:
+        """Return which epoch's model it is, counted from 1."""
+        return _best(self.aucs)
+
 
 def fit(
     shape: DlrmShape, recipe: Recipe, train: Rows, validation: Rows, step: Callable[[], None]
 ) -> Fitted:
     """Train until ``recipe.patience`` epochs bring nothing; ``step`` is called after each batch.
 
-    The dense columns are standardised for training; the model returned takes them as they are.
+    The dense columns are standardised for training; the model returned takes them as they are. One
+    thread: batches are small, and threads that wait for each other take ten times as long where
+    the CPUs are shared.
     """
-    mean, deviation = train.dense.mean(axis=0), train.dense.std(axis=0)
+    with _one_thread():
+        return _fit(shape, recipe, train, validation, step)
+
+
+def _fit(
+    shape: DlrmShape, recipe: Recipe, train: Rows, validation: Rows, step: Callable[[], None]
+) -> Fitted:
+    mean, deviation = train.moments()
     train, validation = (
         replace(rows, dense=(rows.dense - mean) / deviation) for rows in (train, validation)
     )
@@ -63,13 +81,23 @@ def fit(
     best: dict[str, torch.Tensor] = {}
     while len(aucs) < recipe.epochs and len(aucs) - _best(aucs) <= recipe.patience:
         epoch.run()
-        scored = score(dlrm, shape, validation)
+        scored = score(epoch.average, shape, validation)
         aucs.append(float(roc_auc_score(validation.labels, scored)))
         if _best(aucs) == len(aucs):
-            best = {name: tensor.clone() for name, tensor in dlrm.state_dict().items()}
+            best = {name: tensor.clone() for name, tensor in epoch.average.state_dict().items()}
     dlrm.load_state_dict(best)
     _take_raw_columns(dlrm, mean, deviation)
     return Fitted(dlrm, tuple(aucs))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def score(dlrm: DLRM, shape: DlrmShape, rows: Rows) -> Array:
@@ -120,6 +148,12 @@ class _Epoch:
             {"params": dense, "weight_decay": recipe.dense_decay},
         ]
         self._optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate)
+        self._averaged = AveragedModel(dlrm, avg_fn=_averaging(recipe.averaged))
+
+    @property
+    def average(self) -> DLRM:
+        """Return the model of the averaged weights."""
+        return self._averaged.module
 
     def run(self) -> None:
         """Train on every row once."""
@@ -138,12 +172,23 @@ class _Epoch:
         logits = self._dlrm(torch.from_numpy(rows.dense), ids).squeeze(1)
         loss = binary_cross_entropy_with_logits(logits, torch.from_numpy(rows.labels))
         self._optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self._optimizer.step()
+        self._averaged.update_parameters(self._dlrm)
+
+
+def _averaging(most: float) -> Callable[..., torch.Tensor]:
+    """Return a running average whose first values do not count for more than the later ones."""
+
+    def average(so_far: torch.Tensor, now: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        kept = min(most, float((count + 1) / (count + 10)))
+        return so_far.lerp(now, 1 - kept)
+
+    return average
 
 
 @torch.no_grad()
-def _take_raw_columns(dlrm: DLRM, mean: Array, deviation: Array) -> None:
+def _take_raw_columns(dlrm: DLRM, mean: Floats, deviation: Floats) -> None:
     """Put the standardisation into the first dense layer, so that no client need know of it."""
     layer = dlrm.get_submodule(_FIRST)
     layer.weight.div_(torch.from_numpy(deviation))

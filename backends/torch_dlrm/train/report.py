@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -20,7 +19,7 @@ class Report:
 
     data: str
     seed: int
-    split: Mapping[str, Any]
+    split: Mapping[str, Mapping[str, float]]
     validation_aucs: tuple[float, ...]
     models: Mapping[str, Mapping[str, float]]
     seconds: Mapping[str, float]

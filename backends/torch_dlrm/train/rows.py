@@ -36,6 +36,10 @@ class Rows:
         """The rows as the tensors of one request."""
         return {DENSE: self.dense, LENGTHS: self.lengths, VALUES: self.values}
 
+    def moments(self) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of every dense column."""
+        return self.dense.mean(axis=0), self.dense.std(axis=0)
+
     def take(self, index: Ints) -> "Rows":
         """Return the rows at ``index``, in its order."""
         features, rows = self.lengths.shape

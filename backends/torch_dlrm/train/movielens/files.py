@@ -71,7 +71,9 @@ def read(wheel: Path) -> MovieLens:
     """Read the data set. Raises NoDataError."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            users = [User(int(i), int(age), g, job) for i, age, g, job, _ in _lines(archive, "user")]
+            users = [
+                User(int(i), int(age), g, job) for i, age, g, job, _ in _lines(archive, "user")
+            ]
             movies = [_movie(fields) for fields in _lines(archive, "item")]
             ratings = _ratings(_lines(archive, "inter"))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
