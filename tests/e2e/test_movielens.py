@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def movielens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifact folder, trained here."""
     folder = tmp_path_factory.mktemp("movielens")
-    command = [NARSIL, "train", "movielens", "movielens", "--cache", "downloads"]
+    command = [str(NARSIL), "train", "movielens", "movielens", "--cache", "downloads"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode == NO_DATA:
         pytest.skip(f"the package index cannot be reached: {done.stderr.splitlines()[-1]}")
