@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from backends.torch_dlrm.train.command import NO_DATA
 from loadtest.wires.kinds import KINDS
 from tests.e2e.pasted import check_lines
 from tests.e2e.process import NARSIL, narsil_serve
+from tests.fixtures.pages import ADDRESS, examples
+
+PAGE = Path(__file__).parents[2] / "docs/movielens.md"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -45,6 +49,22 @@ def test_every_line_of_the_banner_works_when_pasted(movielens: Path, tmp_path: P
         note, *lines = process.banner.partition("Try it:")[2].split("\n  ")
         assert "and the movies" in note
         check_lines(lines, tmp_path)
+
+
+def test_the_page_s_example_ranks_the_movies_that_a_user_has_not_rated(
+    movielens: Path, tmp_path: Path
+) -> None:
+    (code,) = examples(PAGE, "python")
+    with narsil_serve(tmp_path, [str(movielens)], ["http"]) as process:
+        address = process.urls["http"].removeprefix("http://")
+        code = code.replace(ADDRESS, address).replace("artifacts/movielens", str(movielens))
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    scores = [float(line.split()[0]) for line in done.stdout.splitlines()]
+    assert len(scores) == 10
+    assert 1 > scores[0] >= scores[9] > 0.5
 
 
 def test_every_backend_and_wire_gives_the_scores_of_the_artifact_and_the_auc_of_fp32(
