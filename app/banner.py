@@ -23,6 +23,8 @@ NOTES = {
 }
 # For models that bring no example of their own.
 EXAMPLES = Path(".narsil/examples")
+# Characters of what an artifact says about its own example.
+_MOST_NOTE = 400
 
 
 def show(
@@ -121,7 +123,7 @@ def _example_note(model: Served) -> str:
     note = Path(model.config.path) / "example.txt"
     try:
         with note.open(encoding="utf-8") as file:
-            return file.readline().strip() if model.config.path else ""
+            return file.readline(_MOST_NOTE).strip() if model.config.path else ""
     except (OSError, UnicodeDecodeError):
         return ""
 
