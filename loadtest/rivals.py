@@ -104,11 +104,11 @@ def rivals(artifact: Path, backend: str, flags: Sequence[str], timing: Timing) -
     with contextlib.ExitStack() as stack:
         with pinned(cpus[:1]):  # inherited by the servers
             cpp = stack.enter_context(serving(artifact))
-            narsil = stack.enter_context(_narsil(artifact, backend, flags))
+            ours = stack.enter_context(narsil(artifact, [f"--backend={backend}", *flags]))
             alone = bare.load(artifact, backend)
         stack.enter_context(pinned(cpus[1:] or cpus))
         shape = workload.read_shape(artifact)
-        yield Rivals(shape, {CPP: cpp, **narsil}, alone, cpus[:1], timing)
+        yield Rivals(shape, {CPP: cpp, **ours}, alone, cpus[:1], timing)
 
 
 @contextlib.contextmanager
@@ -123,11 +123,13 @@ def pinned(cpus: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _narsil(artifact: Path, backend: str, flags: Sequence[str]) -> Iterator[dict[str, str]]:
+def narsil(
+    artifact: Path, flags: Sequence[str], wires: Sequence[str] = WIRES
+) -> Iterator[dict[str, str]]:
     """Serve in a process of its own; yield the URLs by wire. Raises YardstickError."""
     script = Path(sys.executable).with_name("narsil")
-    command = [str(script), "serve", str(artifact), f"--backend={backend}"]
-    command += [f"--transports={','.join(WIRES)}", *(f"--{wire}-port=0" for wire in WIRES), *flags]
+    command = [str(script), "serve", str(artifact), f"--transports={','.join(wires)}"]
+    command += [*(f"--{wire}-port=0" for wire in wires), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         urls: dict[str, str] = {}
@@ -136,7 +138,7 @@ def _narsil(artifact: Path, backend: str, flags: Sequence[str]) -> Iterator[dict
                 if found := _ADDRESS.match(line):
                     # The certificate for development is for this name, too.
                     urls[found[1]] = found[2].replace("https://127.0.0.1", "https://localhost")
-                if len(urls) == len(WIRES):
+                if len(urls) == len(wires):
                     break
             else:
                 raise YardstickError("narsil serve ended before it was ready; see above")
