@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.errors import ServingError
+from scheduler.errors import Code, ServingError
 from scheduler.execute import Outcome
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
 
@@ -29,3 +29,9 @@ def answer_to_nothing(spec: ModelSpec, request: InferRequest) -> InferResponse:
         if tensor.name in request.outputs or not request.outputs
     }
     return InferResponse(spec.name, spec.version, outputs, Timing(0.0, 0.0, 0))
+
+
+def too_late(request: InferRequest) -> ServingError:
+    """Return the error for a request whose deadline has passed."""
+    timeout_ms = request.timeout_s * 1e3
+    return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")

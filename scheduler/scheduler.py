@@ -8,10 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 from scheduler.admission import Admission
-from scheduler.answers import answer_of, answer_to_nothing
+from scheduler.answers import answer_of, answer_to_nothing, too_late
 from scheduler.backend import Backend
 from scheduler.errors import Code, ServingError
 from scheduler.execute import close
@@ -20,8 +19,8 @@ from scheduler.observer import Computed, DropReason, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.queue import RequestQueue
 from scheduler.replies import Replies
-from scheduler.rows import can_cut
 from scheduler.runner import Runner
+from scheduler.served import served_spec
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from scheduler.waiting import Piece, Waiting, no_forecast
@@ -47,11 +46,12 @@ class Scheduler:
         changed: Callable[[], None],
         clock: Clock = time.monotonic,
     ) -> None:
-        self.spec: ModelSpec = _served(backend.spec, options)
+        self.spec: ModelSpec = served_spec(backend.spec, options)
         self.failure: str | None = None
+        self.background = False
         self._backend = backend
         self._options = options
-        self._observer = observer
+        self._observer = self._own_observer = observer
         self._changed = changed
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -66,6 +66,16 @@ class Scheduler:
         self._look_pending = False
         self._closing = False
         self._crowd = CROWD  # requests a batch, lately
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests wait for a lane."""
+        return len(self._queue) > 0
+
+    def stand_back(self, background: bool) -> None:
+        """Never run on the event loop, and report nothing, while in the background."""
+        self.background = background
+        self._observer = Observer() if background else self._own_observer
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
@@ -135,7 +145,7 @@ class Scheduler:
     def _dispatch(self, *, inline: bool = False, look_ahead: bool = True) -> None:
         """Give the lanes what waits; to be called whenever the queue or the lanes changed."""
         self._stop_waking()
-        inline = inline or self._options.mode == "inline"
+        inline = (inline or self._options.mode == "inline") and not self.background
         run = self._run_inline if inline else self._runner.start
         while len(self._queue) and self._lane_has_room():
             now = self._clock()
@@ -226,7 +236,7 @@ class Scheduler:
 
     def _expire(self, waiting: Waiting) -> None:
         never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
-        self._replies.give(waiting, _too_late(waiting))
+        self._replies.give(waiting, too_late(waiting.request))
         if never_ran:
             self._learn(waiting)
             self._dropped("deadline")
@@ -241,7 +251,7 @@ class Scheduler:
     def _miss(self, piece: Piece) -> None:
         """Answer a request that the queue gave up: its deadline has passed, or is too near."""
         self._learn(piece.waiting)
-        self._replies.give(piece.waiting, _too_late(piece.waiting))
+        self._replies.give(piece.waiting, too_late(piece.waiting.request))
         self._not_run(piece, "deadline")
 
     def _not_run(self, piece: Piece, reason: DropReason) -> None:
@@ -283,18 +293,3 @@ class Scheduler:
             piece.waiting.handed_out -= 1
             self._not_run(piece, "draining")
         self._guard(self._report_queue)
-
-
-def _served(spec: ModelSpec, options: SchedulerOptions) -> ModelSpec:
-    """Return ``spec`` as it is served: with the rows that one request may have, and ``options``."""
-    rows = spec.max_batch_rows
-    if can_cut(spec):
-        most_rows = options.limits(spec).max_queue_rows
-        rows = min(max(options.max_request_rows, rows), most_rows)
-    effective = {f"scheduler.{name}": str(value) for name, value in asdict(options).items()}
-    return replace(spec, max_request_rows=rows, properties={**spec.properties, **effective})
-
-
-def _too_late(waiting: Waiting) -> ServingError:
-    timeout_ms = waiting.request.timeout_s * 1e3
-    return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")

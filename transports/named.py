@@ -13,10 +13,13 @@ class Named(NamedTuple):
     version: str = ""
 
 
-def named(engine: Engine, model: str, version: str = "") -> Named:
-    """Return what is served of ``model`` ("" is the only one) and ``version`` ("" the latest)."""
+def named(engine: Engine, model: str, version: str = "", key: str = "") -> Named:
+    """Return what is served of ``model`` ("" is the only one) and ``version``.
+
+    That may be a label; "" is the version for requests with ``key``.
+    """
     try:
-        spec = engine.spec(model, version)
+        spec = engine.spec(model, version, key)
     except ServingError:
         return Named(named(engine, model).model) if version else Named()
     return Named(spec.name, spec.version)

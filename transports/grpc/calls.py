@@ -14,8 +14,9 @@ import grpc
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
-from scheduler.types import InferRequest
+from scheduler.types import InferRequest, InferResponse
 from transports.grpc.metadata import (
+    KEY,
     REQUEST_ID,
     own_id,
     own_trace,
@@ -44,17 +45,18 @@ class Call:
         self.named = Named()
         self.rows = 0
         self.message_id = ""
+        self.asked: InferRequest | None = None
 
-    def merged(self, request: InferRequest) -> InferRequest:
-        """Return the decoded ``request`` with the call's own id, deadline and priority.
+    def merged(self, request: InferRequest, version: str = "") -> InferRequest:
+        """Return the decoded ``request`` with the call's own id, deadline, priority and key.
 
-        Raises ServingError if the metadata say nonsense.
+        ``version`` is the one that the metadata name. Raises ServingError if they say nonsense.
         """
         self.rows = request.rows
         # The metadata's id, if there is one: it is what the client's logs call the call.
         if REQUEST_ID not in self.metadata:
             self.id = usable_id(request.id) or self.id
-        return InferRequest(
+        self.asked = InferRequest(
             request.model,
             request.rows,
             request.inputs,
@@ -62,8 +64,21 @@ class Call:
             min(self.timeout_s, request.timeout_s),
             request.outputs,
             request.priority or priority_in(self.metadata),
-            request.version,
+            request.version or version,
+            request.key or text_in(self.metadata, KEY),
         )
+        return self.asked
+
+    def failed(self, engine: Engine) -> None:
+        """Name the version that the request was for, once it has failed."""
+        asked = self.asked
+        if asked is not None:
+            self.named = named(engine, asked.model, asked.version, asked.key or asked.id)
+
+    def answered(self, response: InferResponse) -> None:
+        """Name the version that answered."""
+        if response.version != self.named.version:
+            self.named = Named(response.model, response.version)
 
 
 # Decodes the body, asks the engine and encodes its answer, telling the Call what it learns.
@@ -136,6 +151,8 @@ class Calls:
         return await serve(body, call)
 
     def _record(self, call: Call, failure: ServingError | None) -> None:
+        if failure is not None:
+            call.failed(self._engine)
         self._engine.observer.answered(
             Answered(
                 transport="grpc",

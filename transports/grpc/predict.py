@@ -11,6 +11,8 @@ SERVICE = "predictor.Predictor"
 _PATH = f"/{SERVICE}/Predict"
 # Metadata of a call: the model that it is for, which the message cannot say.
 _MODEL = "narsil-model"
+# And its version or label.
+_VERSION = "narsil-version"
 MODEL_KEYS = {_PATH: _MODEL}
 
 
@@ -30,6 +32,9 @@ class PredictService:
         return await self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
-        model = self._engine.spec(text_in(call.metadata, _MODEL)).name
-        request = call.merged(decode_request(body, model))
-        return encode_response(await self._engine.infer(request))
+        version = text_in(call.metadata, _VERSION)
+        spec = self._engine.spec(text_in(call.metadata, _MODEL), version)
+        request = call.merged(decode_request(body, spec.name), version)
+        response = await self._engine.infer(request)
+        call.answered(response)
+        return encode_response(response)

@@ -137,6 +137,8 @@ class _Call:
         self._named = Named(spec.name, spec.version)  # it may have been swapped meanwhile
         request, encode = form.decode(body, spec)
         response = await self._infer(request, target.version, head)
+        if response.version != self._named.version:
+            self._named = Named(response.model, response.version)
         headers, body = encode(response)
         headers.append(_server_timing(response.timing))
         if head.accepted and len(body) >= MIN_PACKED_BYTES:
@@ -155,8 +157,14 @@ class _Call:
             id=self._id,
             timeout_s=min(head.timeout_s, request.timeout_s),
             priority=request.priority or head.priority,
+            key=request.key or head.key,
         )
-        return await unless_client_leaves(self._engine.infer(request), self._receive)
+        try:
+            return await unless_client_leaves(self._engine.infer(request), self._receive)
+        except ServingError:
+            key = request.key or request.id
+            self._named = named(self._engine, request.model, version, key)
+            raise
 
     async def _refuse(self, problem: Problem) -> None:
         headers = [(b"content-type", MEDIA_TYPE.encode())]
