@@ -36,7 +36,7 @@ class CallHead:
     accepted: str
     timeout_s: float
     priority: int
-    key: str
+    key: str = ""
 
 
 def parse_head(headers: Mapping[bytes, bytes]) -> CallHead:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.repository import Repository
+from app.configured import ConfiguredModels
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError
 from scheduler.observer import Observer
@@ -140,5 +140,5 @@ async def test_a_model_of_several_versions_is_neither_loaded_nor_unloaded_by_nam
 
 
 async def test_nothing_is_loaded_on_demand_before_the_start_is_over() -> None:
-    repository = Repository(Engine(SchedulerOptions(), Observer()), grace_s=1.0)
+    repository = ConfiguredModels(Engine(SchedulerOptions(), Observer()), grace_s=1.0)
     assert (await refusal_of(repository.load("fake"))).code is Code.UNAVAILABLE
