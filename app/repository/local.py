@@ -37,7 +37,8 @@ class LocalPlace:
         """Return everything that is there. Raises PlaceError."""
         try:
             root = self._root.resolve(strict=True)
-            names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+            with os.scandir(root) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir())
         except _UNREADABLE as error:
             raise PlaceError(str(error)) from error
         return {name: _model(root, root / name) for name in names if not is_hidden(name)}
@@ -99,7 +100,9 @@ def _files(root: Path, folder: Path, depth: int) -> Iterator[tuple[object, ...]]
     _check_inside(root, folder)
     if not depth:
         raise PlaceError(f"{folder.name} lies more than {_MAX_DEPTH} folders deep")
-    for entry in os.scandir(folder):
+    with os.scandir(folder) as opened:
+        entries = list(opened)
+    for entry in entries:
         path = folder / entry.name
         if entry.is_dir():
             yield from _files(root, path, depth - 1)
