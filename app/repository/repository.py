@@ -178,19 +178,20 @@ class Repository:
         """Return what is there, None if that cannot be told."""
         if self._scanning is None:
             self._scanning = run_in_thread(self._place.scan, "scan")
+        scanning, limit_s = self._scanning, self._options.scan_timeout_s
         try:
-            await asyncio.wait_for(asyncio.shield(self._scanning), self._options.scan_timeout_s)
-            listing = self._scanning.result()
+            listing = await asyncio.wait_for(asyncio.shield(scanning), limit_s)
             if not listing and self._serving():
                 raise PlaceError("it is empty, and models of it are served")
         except TimeoutError:  # and it goes on: no other is begun
-            self._lose(f"no listing within {self._options.scan_timeout_s:g} s")
+            self._lose(f"no listing within {limit_s:g} s")
             return None
         except PlaceError as error:
-            self._scanning = None
             self._lose(str(error))
             return None
-        self._scanning = None
+        finally:
+            if scanning.done():
+                self._scanning = None
         if self._lost:
             logger.info("repository %s can be read again", self._place.url)
         self._lost = ""

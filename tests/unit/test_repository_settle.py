@@ -1,6 +1,6 @@
 """What is still being written is not seen until it has come to rest."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.repository.listing import FoundModel, FoundVersion, Listing
@@ -66,7 +66,8 @@ LISTINGS = st.dictionaries(
 )
 
 
-@given(st.lists(LISTINGS, max_size=6), LISTINGS)
+@settings(max_examples=30)
+@given(st.lists(LISTINGS, max_size=4), LISTINGS)
 def test_what_stays_is_seen_in_the_end_and_nothing_is_seen_that_never_was(
     history: list[Listing], last: Listing
 ) -> None:
