@@ -1,6 +1,7 @@
 """Requests reach a version by its label, or by the share of the requests that it has."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.timeout(20)
 HALVES = (Part("stable", "1", 1), Part("canary", "2", 1))
 
 
-async def by_key(engine: Engine, key: str, **fields: str) -> str:
+async def by_key(engine: Engine, key: str, **fields: Any) -> str:
     """Return the version that answers a request with ``key``."""
     return (await engine.infer(make_request(1, key=key, **fields))).version
 

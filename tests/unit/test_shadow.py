@@ -46,7 +46,7 @@ class Other(Watched):
         self._off = np.float32(off)
 
     def run(self, batch: Batch) -> Outputs:
-        return {name: scores + self._off for name, scores in super().run(batch).items()}
+        return {name: np.add(scores, self._off) for name, scores in super().run(batch).items()}
 
 
 async def copies_begin() -> None:

@@ -18,6 +18,7 @@ from scheduler.types import InferRequest, InferResponse
 from transports.grpc.metadata import (
     KEY,
     REQUEST_ID,
+    VERSION,
     own_id,
     own_trace,
     priority_in,
@@ -126,7 +127,8 @@ class Calls:
         call = Call(arrival, arrival.began_s)
         model_key = self._model_keys.get(arrival.path)
         if model_key is not None:
-            call.named = named(self._engine, text_in(call.metadata, model_key))
+            model, version = (text_in(call.metadata, key) for key in (model_key, VERSION))
+            call.named = named(self._engine, model, version)
         return call
 
     async def attempt(self, serve: Serve, body: bytes, call: Call) -> bytes | ServingError:

@@ -3,7 +3,7 @@
 from scheduler.engine import Engine
 from transports.codecs.predictor import decode_request, encode_response
 from transports.grpc.calls import Call, Calls
-from transports.grpc.metadata import text_in
+from transports.grpc.metadata import VERSION, text_in
 from transports.grpc.methods import Arrival, Reply, Unary
 
 SERVICE = "predictor.Predictor"
@@ -11,8 +11,6 @@ SERVICE = "predictor.Predictor"
 _PATH = f"/{SERVICE}/Predict"
 # Metadata of a call: the model that it is for, which the message cannot say.
 _MODEL = "narsil-model"
-# And its version or label.
-_VERSION = "narsil-version"
 MODEL_KEYS = {_PATH: _MODEL}
 
 
@@ -32,7 +30,7 @@ class PredictService:
         return await self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
-        version = text_in(call.metadata, _VERSION)
+        version = text_in(call.metadata, VERSION)
         spec = self._engine.spec(text_in(call.metadata, _MODEL), version)
         request = call.merged(decode_request(body, spec.name), version)
         response = await self._engine.infer(request)
