@@ -166,13 +166,13 @@ class Engine:
         """Return the models being served, every version."""
         return tuple(scheduler.spec for scheduler in self._schedulers())
 
-    def spec(self, model: str, version: str = "", key: str = "") -> ModelSpec:
+    def spec(self, model: str, version: str = "") -> ModelSpec:
         """Return one model's spec; an empty name is the only model.
 
-        An empty version is the one that answers requests with ``key``, where several have a share
-        of them, else the one that serves by default. Raises ServingError.
+        ``version`` may be a label, and empty is what serves by default; whatever answers in its
+        place takes the same inputs. Raises ServingError.
         """
-        return self._scheduler(model, version, key).spec
+        return self._scheduler(model, version).spec
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
@@ -193,9 +193,9 @@ class Engine:
             raise self._models.nothing_called(model, version)
         return versions
 
-    def _scheduler(self, model: str, version: str, key: str = "") -> Scheduler:
+    def _scheduler(self, model: str, version: str) -> Scheduler:
         versions = self._versions(model, version)
-        scheduler = versions.choose(version, key) if key or version else versions.default
+        scheduler = versions.named(version) if version else versions.default
         if scheduler is None:
             raise self._models.nothing_called(model, version)
         return scheduler

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from scheduler.errors import invalid
+from scheduler.errors import ServingError, invalid
 from scheduler.observer import Observer
 from scheduler.routing import MAX_KEY_CHARS, Part, Routes, alike, pick
 from scheduler.scheduler import Scheduler
@@ -84,7 +84,11 @@ class Versions:
 
     async def infer(self, scheduler: Scheduler, request: InferRequest) -> InferResponse:
         """Let ``scheduler`` answer, and the shadow hear of it. Raises ServingError."""
-        response = await scheduler.infer(request)
+        try:
+            response = await scheduler.infer(request)
+        except ServingError as error:
+            error.version = scheduler.spec.version
+            raise
         shadow = self._shadow
         if shadow is not None and shadow.scheduler is not scheduler:
             shadow.offer(request, response, busy=scheduler.busy)

@@ -13,13 +13,13 @@ class Named(NamedTuple):
     version: str = ""
 
 
-def named(engine: Engine, model: str, version: str = "", key: str = "") -> Named:
+def named(engine: Engine, model: str, version: str = "") -> Named:
     """Return what is served of ``model`` ("" is the only one) and ``version``.
 
-    That may be a label; "" is the version for requests with ``key``.
+    That may be a label, and "" is what serves by default.
     """
     try:
-        spec = engine.spec(model, version, key)
+        spec = engine.spec(model, version)
     except ServingError:
         return Named(named(engine, model).model) if version else Named()
     return Named(spec.name, spec.version)

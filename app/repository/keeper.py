@@ -81,7 +81,7 @@ class Keeper:
         """What serves by default."""
         if not self._served:
             return None
-        version = self._engine.spec(self._name).version if self._engine.started else ""
+        version = self._routes.default if self._routes else ""
         return self._served.get(version, self._served[newest(self._served)]).served
 
     async def sync(self, found: FoundModel) -> None:

@@ -215,7 +215,7 @@ async def test_an_unexpected_error_is_logged_and_not_told(
     async with managed() as served:
         await load_all(served.engine)
 
-        def broken(model: str, version: str = "", key: str = "") -> Any:
+        def broken(model: str, version: str = "") -> Any:
             raise ZeroDivisionError("a secret")
 
         served.engine.spec = broken  # type: ignore[method-assign]  # no fault of ours is at hand

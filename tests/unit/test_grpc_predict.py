@@ -34,7 +34,7 @@ class StubEngine(Engine):
         super().__init__(SchedulerOptions(), self.observed)
         self._error = error
 
-    def spec(self, model: str, version: str = "", key: str = "") -> ModelSpec:
+    def spec(self, model: str, version: str = "") -> ModelSpec:
         return make_spec()
 
     async def infer(self, request: InferRequest) -> InferResponse:

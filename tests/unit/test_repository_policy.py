@@ -1,5 +1,8 @@
 """Which versions are wanted, where labels point, and who answers what."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from app.config import ModelTable
@@ -84,6 +87,14 @@ def test_the_routes_say_who_answers_what() -> None:
 def test_versions_are_numbers() -> None:
     assert newest({"9", "10"}) == "10"
     assert newest(()) == ""
+
+
+def test_the_examples_in_the_documentation_are_configs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "repository.md").read_text(encoding="utf-8")
+    texts = re.findall(r"```toml\n(.*?)```|<<'TOML'\n(.*?)TOML", page, re.DOTALL)
+    whole, first = (plan("".join(text).replace('backend = "fake"', "")) for text in texts[::-1])
+    assert first.split == {"stable": 90.0, "canary": 10.0}
+    assert (whole.labels["canary"], whole.shadow and whole.shadow.version) == ("latest", "5")
 
 
 @pytest.mark.parametrize(

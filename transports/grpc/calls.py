@@ -46,7 +46,6 @@ class Call:
         self.named = Named()
         self.rows = 0
         self.message_id = ""
-        self.asked: InferRequest | None = None
 
     def merged(self, request: InferRequest, version: str = "") -> InferRequest:
         """Return the decoded ``request`` with the call's own id, deadline, priority and key.
@@ -57,7 +56,7 @@ class Call:
         # The metadata's id, if there is one: it is what the client's logs call the call.
         if REQUEST_ID not in self.metadata:
             self.id = usable_id(request.id) or self.id
-        self.asked = InferRequest(
+        return InferRequest(
             request.model,
             request.rows,
             request.inputs,
@@ -68,13 +67,6 @@ class Call:
             request.version or version,
             request.key or text_in(self.metadata, KEY),
         )
-        return self.asked
-
-    def failed(self, engine: Engine) -> None:
-        """Name the version that the request was for, once it has failed."""
-        asked = self.asked
-        if asked is not None:
-            self.named = named(engine, asked.model, asked.version, asked.key or asked.id)
 
     def answered(self, response: InferResponse) -> None:
         """Name the version that answered."""
@@ -153,8 +145,8 @@ class Calls:
         return await serve(body, call)
 
     def _record(self, call: Call, failure: ServingError | None) -> None:
-        if failure is not None:
-            call.failed(self._engine)
+        if failure is not None and failure.version:
+            call.named = Named(call.named.model, failure.version)
         self._engine.observer.answered(
             Answered(
                 transport="grpc",

@@ -118,6 +118,8 @@ class _Call:
             headers, body = await self._scores(target)
         except (ServingError, HttpError) as error:
             self._code, self._detail = error.code, error.detail
+            if isinstance(error, ServingError) and error.version:
+                self._named = Named(self._named.model, error.version)
             await self._refuse(problem_of(error))
         else:
             self._code = None
@@ -159,12 +161,7 @@ class _Call:
             priority=request.priority or head.priority,
             key=request.key or head.key,
         )
-        try:
-            return await unless_client_leaves(self._engine.infer(request), self._receive)
-        except ServingError:
-            key = request.key or request.id
-            self._named = named(self._engine, request.model, version, key)
-            raise
+        return await unless_client_leaves(self._engine.infer(request), self._receive)
 
     async def _refuse(self, problem: Problem) -> None:
         headers = [(b"content-type", MEDIA_TYPE.encode())]
