@@ -78,6 +78,8 @@ def _serve(argv: Sequence[str]) -> int:
             name: transport.build(config.sections[name].options)
             for name, transport in config.transports.items()
         },
+        repository=config.repository.options,
+        planner=config.planner,
     )
     try:
         ended = uvloop.run(serve(parts, partial(banner.show, config)))

@@ -30,6 +30,7 @@ class ServingError(Exception):
 
     ``detail`` is a sentence for the client: it names the field, the limit and the value.
     ``retry_after_s`` is an estimate of when a retry may succeed (seconds), if one is known.
+    ``version`` is the version of the model that the request was for, "" if that is not known.
     """
 
     def __init__(self, code: Code, detail: str, retry_after_s: float | None = None) -> None:
@@ -37,6 +38,7 @@ class ServingError(Exception):
         self.code = code
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.version = ""
 
 
 class LoadError(Exception):

@@ -63,7 +63,9 @@ class ModelSpec:
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
-    ``model`` may be empty: the only model served; ``version`` too: the one that serves by default.
+    ``model`` may be empty: the only model served; ``version``, a version or a label, too: the one
+    that serves by default or, of several with a share each, the one that ``key`` (else ``id``)
+    belongs to.
     ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
     valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
     ``outputs`` empty means all. ``priority`` 0 is served first.
@@ -77,6 +79,7 @@ class InferRequest:
     outputs: tuple[str, ...] = ()
     priority: int = 0
     version: str = ""
+    key: str = ""
 
     @property
     def size_bytes(self) -> int:

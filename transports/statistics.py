@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
-from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
+from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome, Shadowed
 from scheduler.types import ModelSpec
 
 
@@ -113,6 +113,10 @@ class Statistics(Observer):
         batches.gather.add(1, record.gather_s)
         batches.compute.add(1, record.compute_s)
         self._following.computed(record)
+
+    def shadowed(self, record: Shadowed) -> None:
+        """Pass it on."""
+        self._following.shadowed(record)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what ``following`` exposes."""

@@ -17,6 +17,7 @@ from transports.codecs.oip_tensors import (
     Tensor,
     check_echoed,
     priority_and_timeout_s,
+    routing_key,
     tensor_dtype,
     tensor_from_raw,
     tensor_from_values,
@@ -74,7 +75,8 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
         if output.parameters:
             _check_served(output.name, output.parameters)
     check_echoed(message.id, len(message.parameters))
-    priority, timeout_s = priority_and_timeout_s(_plain(message.parameters), spec)
+    parameters = _plain(message.parameters)
+    priority, timeout_s = priority_and_timeout_s(parameters, spec)
     request = decode(spec, list(_tensors(message)), [output.name for output in message.outputs])
     return dataclasses.replace(
         request,
@@ -82,6 +84,7 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
         timeout_s=timeout_s,
         priority=priority,
         version=message.model_version,
+        key=routing_key(parameters),
     )
 
 

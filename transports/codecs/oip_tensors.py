@@ -205,6 +205,14 @@ def priority_and_timeout_s(
     return max(0, priority - 1), timeout_us / 1e6 if timeout_us else math.inf
 
 
+def routing_key(parameters: Mapping[str, bool | int | float | str]) -> str:
+    """Return what decides which version answers, "" for nothing. Raises ServingError."""
+    key = parameters.get("routing_key", "")
+    if not isinstance(key, str):
+        raise invalid(f"parameter routing_key: expected a string, got {key}")
+    return key
+
+
 def _whole(parameters: Mapping[str, bool | int | float | str], name: str) -> int:
     value = parameters.get(name, 0)
     if type(value) is not int or value < 0:  # True is an int, too
