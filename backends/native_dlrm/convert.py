@@ -48,6 +48,8 @@ def convert(model: str, out: Path, name: str = "") -> ConvertedManifest:
     try:
         manifest = write_converted(folder, _manifest(source, name), source.dlrm)
         _copy_beside(Path(model), folder)
+        for feature, path in source.ids.vocabularies.items():
+            shutil.copyfile(path, folder / _vocabulary_file(source, feature))
         folder.chmod(0o755)
         folder.rename(out)
     finally:
@@ -61,7 +63,15 @@ def _manifest(source: Source, name: str) -> ConvertedManifest:
         name=name or source.name,
         version=source.version,
         tables=tuple(
-            TableEntry(table.feature, len(table.data), table.dim, table.kind, table.mean)
+            TableEntry(
+                table.feature,
+                len(table.data),
+                table.dim,
+                table.kind,
+                table.mean,
+                source.ids.policies.get(table.feature, "reject"),
+                _vocabulary_file(source, table.feature),
+            )
             for table in dlrm.tables
         ),
         interacted=dlrm.interacted,
@@ -73,6 +83,13 @@ def _manifest(source: Source, name: str) -> ConvertedManifest:
         weights=source.weights,
         sha256="",
     )
+
+
+def _vocabulary_file(source: Source, feature: str) -> str:
+    """Return the name that a vocabulary has in the converted folder, "" if there is none."""
+    path = source.ids.vocabularies.get(feature)
+    number = list(source.ids.policies).index(feature) if path else 0
+    return f"vocabulary-{number}{path.suffix}" if path else ""
 
 
 def _copy_beside(model: Path, folder: Path) -> None:

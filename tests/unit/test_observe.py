@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.observe import PrometheusObserver
 from backends.fake import FakeBackend
 from scheduler.engine import Engine
-from scheduler.errors import Code
+from scheduler.errors import Code, Missed
 from scheduler.observer import Answered, Computed
 from scheduler.options import SchedulerOptions
 from scheduler.types import ModelSpec
@@ -244,6 +244,7 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     observer.serving((replace(spec("a", "1"), properties={"plan": "lean"}),))
     observer.answered(answered(None, model="a"))
     observer.queued("a", 1)
+    observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
     body, _ = observer.exposition("text/plain")
     exposed = {

@@ -55,7 +55,8 @@ def export(artifact: Path, out: Path) -> float:
                 f"the ONNX file's scores are {difference:.3g} from the artifact's golden ones, "
                 f"more than {TOLERANCE:g}: this model is not one that can be written as ONNX"
             )
-        for name in (GOLDEN_FILE, EXAMPLE_FILE):
+        vocabularies = [each.vocabulary for each in manifest.tables if each.vocabulary]
+        for name in (GOLDEN_FILE, EXAMPLE_FILE, *vocabularies):
             shutil.copyfile(artifact / name, folder / name)
         folder.chmod(0o755)
         folder.rename(out)
@@ -74,7 +75,15 @@ def _write(artifact: Path, manifest: Manifest, folder: Path) -> None:
     said = {
         "name": manifest.name,
         "version": manifest.version,
-        "tables": [{"feature": each.feature, "rows": each.rows} for each in manifest.tables],
+        "tables": [
+            {
+                "feature": each.feature,
+                "rows": each.rows,
+                "ids": each.ids,
+                "vocabulary": each.vocabulary,
+            }
+            for each in manifest.tables
+        ],
         "dense_names": list(manifest.dense_names),
         "weights_sha256": file_sha256(folder / WEIGHTS_FILE),
     }
