@@ -16,6 +16,8 @@ from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
 
+# FBGEMM's numbers of types.
+_KINDS = {0: "fp32", 1: "fp16", 2: "int8", 3: "int4"}
 _PACKAGED = (
     "it holds pickles that are run when it is loaded, so it is not loaded; where it was made, save "
     "the model's state_dict() and bring that"
@@ -93,7 +95,7 @@ def _program(kind: Kind, file: Path, served: Path) -> Report:
     return Report(
         kind.value,
         tuple(
-            TableLine(feature, int(rows), tables.dim, "int8" if kind_id == 2 else "other", pooling)
+            TableLine(feature, int(rows), tables.dim, _KINDS.get(int(kind_id), "?"), pooling)
             for feature, rows, kind_id in zip(features, tables.rows, tables.types, strict=True)
         ),
         "in wire order",

@@ -31,7 +31,6 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
 BYTES = "BYTES"
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 _REFUSED = {
-    BYTES: "only a feature's own values may be texts",
     "BF16": "send FP16 or FP32 instead",
 }
 # No model has more, and a product of a million sizes from the wire would take minutes.

@@ -55,8 +55,7 @@ def export(artifact: Path, out: Path) -> float:
                 f"the ONNX file's scores are {difference:.3g} from the artifact's golden ones, "
                 f"more than {TOLERANCE:g}: this model is not one that can be written as ONNX"
             )
-        vocabularies = [each.vocabulary for each in manifest.tables if each.vocabulary]
-        for name in (GOLDEN_FILE, EXAMPLE_FILE, *vocabularies):
+        for name in (GOLDEN_FILE, EXAMPLE_FILE):
             shutil.copyfile(artifact / name, folder / name)
         folder.chmod(0o755)
         folder.rename(out)
@@ -89,6 +88,9 @@ def _write(artifact: Path, manifest: Manifest, folder: Path) -> None:
     }
     helper.set_model_props(model, {METADATA_KEY: json.dumps(said)})
     save_model(model, folder / MODEL_FILE)
+    for each in manifest.tables:
+        if each.vocabulary:
+            shutil.copyfile(artifact / each.vocabulary, folder / each.vocabulary)
 
 
 def _difference(artifact: Path, folder: Path, output: str) -> float:
