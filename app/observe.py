@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from app.gpu import GpuSeries
 from app.series import Counters, Gauges, Histograms, Labels
 from scheduler.control import Refused
-from scheduler.errors import Code
+from scheduler.errors import Code, Missed
 from scheduler.observer import (
     Answered,
     Computed,
@@ -73,6 +73,11 @@ class PrometheusObserver(Observer):
         self._dropped = self._counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
+        self._missed = self._counters(
+            "oov_ids",
+            "Ids without a row, or hashed, by what became of them",
+            ("model", "table", "policy"),
+        )
         self._reloads = self._counters(
             "model_reloads", "Loads of a model in its own place", ("model", "outcome")
         )
@@ -104,6 +109,8 @@ class PrometheusObserver(Observer):
             self._dropped.by[spec.name, reason] += 0
         for outcome in get_args(ReloadOutcome):
             self._reloads.by[spec.name, outcome] += 0
+        for table, policy in spec.id_policies.items():
+            self._missed.by[spec.name, table, policy] += 0
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
 
@@ -134,6 +141,11 @@ class PrometheusObserver(Observer):
     def dropped(self, model: str, reason: DropReason) -> None:
         """Count a request that never ran."""
         self._dropped.by[model, reason] += 1
+
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """Count ids by table and policy."""
+        for table, policy, ids in missed:
+            self._missed.by[model, table, policy] += ids
 
     def computed(self, record: Computed) -> None:
         """Time a batch and the waits before it."""

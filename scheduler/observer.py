@@ -5,7 +5,7 @@ Override what is needed; each method is called on the event loop and must return
 
 from typing import Literal
 
-from scheduler.errors import Code
+from scheduler.errors import Code, Missed
 from scheduler.often import often_made
 from scheduler.types import ModelSpec
 
@@ -83,6 +83,9 @@ class Observer:
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """A request left without being computed."""
+
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """A request had ids that its tables have no rows for, or that are hashed."""
 
     def computed(self, record: Computed) -> None:
         """A lane finished a batch; of one that ran on the event loop, after its answer has left."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from scheduler.admission import Admission
 from scheduler.answers import answer_of, answer_to_nothing, record_of, too_late
 from scheduler.backend import Backend
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, Missed, ServingError
 from scheduler.execute import close
 from scheduler.lanes import Clock, Job
 from scheduler.observer import DropReason, Observer
@@ -79,7 +79,7 @@ class Scheduler:
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
         self._refuse_if_down()
-        self._admission.check(request)
+        request = self._admission.check(request, self._missed)
         if request.rows == 0:
             return answer_to_nothing(self.spec, request)
         waiting = self._admission.admit(request, self._clock())
@@ -121,6 +121,9 @@ class Scheduler:
             raise ServingError(Code.UNAVAILABLE, f"model {self.spec.name!r} failed: {self.failure}")
         if self._closing:
             raise ServingError(Code.UNAVAILABLE, "the server is shutting down", retry_after_s=1.0)
+
+    def _missed(self, missed: tuple[Missed, ...]) -> None:
+        self._guard(lambda: self._observer.missed(self.spec.name, missed))
 
     def _arrived(self) -> None:
         if self._options.mode != "batch" or not self._lane_has_room():

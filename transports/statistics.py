@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
+from scheduler.errors import Missed
 from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome, Shadowed
 from scheduler.types import ModelSpec
 
@@ -99,6 +100,10 @@ class Statistics(Observer):
     def dropped(self, model: str, reason: DropReason) -> None:
         """Pass it on."""
         self._following.dropped(model, reason)
+
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """Pass it on."""
+        self._following.missed(model, missed)
 
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""

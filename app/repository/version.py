@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.repository.golden import prove
 from app.repository.plan import GoldenOptions
-from scheduler.backend import Backend, Compute
+from scheduler.backend import Backend, Checked, Compute
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -33,7 +33,7 @@ class Proven:
         self._golden = golden
         self._unchanged = unchanged
         # The backend's own, as nothing may stand between on the way of every request.
-        self.check: Callable[[InferRequest], None] = backend.check
+        self.check: Callable[[InferRequest], Checked | None] = backend.check
         self.prepare: Callable[[Batch], Compute] = backend.prepare
         self._spec: ModelSpec | None = None
 

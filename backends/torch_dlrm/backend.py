@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from backends.jagged import check_jagged
 from backends.torch_dlrm.options import TorchDlrmOptions
-from scheduler.backend import Compute
+from scheduler.backend import Checked, Compute
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -44,9 +43,9 @@ class TorchDlrmBackend:
 
         self._loaded = load(self._options)
 
-    def check(self, request: InferRequest) -> None:
-        """Refuse ids and lengths that the lookup would misread. Raises ServingError."""
-        check_jagged(self._model.facts.layout, request)
+    def check(self, request: InferRequest) -> Checked | None:
+        """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
+        return self._model.rules.check(request)
 
     def prepare(self, batch: Batch) -> Compute:
         """Gather ``batch`` into host buffers; return one forward over them."""
