@@ -122,6 +122,19 @@ def test_data_that_cannot_be_had_end_the_command_with_three(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("flag", "value", "code"), [("--name", "a/b", 1), ("--seed", "-1", 2)])
+def test_a_flag_that_makes_no_sense_is_refused_before_anything_is_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, code: int
+) -> None:
+    arguments = ["movielens", str(tmp_path / "out"), "--cache", str(tmp_path / "c"), flag, value]
+    try:
+        assert main(arguments) == code
+    except SystemExit as error:
+        assert error.code == code
+    assert flag in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
 def test_an_artifact_that_exists_is_not_trained_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
         order = Order(
             out=arguments.out,
             shape=_shape(arguments),
-            name=_name(arguments),
+            name=model_name(arguments),
             version=arguments.version,
             seed=arguments.seed,
             state_file=arguments.state_dict,
@@ -120,7 +120,8 @@ def _shape(arguments: argparse.Namespace) -> DlrmShape:
     return replace(preset, features=tuple(arguments.features.split(",")))
 
 
-def _name(arguments: argparse.Namespace) -> str:
+def model_name(arguments: argparse.Namespace) -> str:
+    """Return ``--name``, else the name of the folder. Raises ExportError if it fits no URL."""
     name: str = arguments.name or arguments.out.resolve().name
     if not _NAME.fullmatch(name):
         raise ExportError(f"--name {name!r}: use letters, digits, '.', '_' and '-' only")

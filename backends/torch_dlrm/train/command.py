@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from backends.torch_dlrm.export.command import model_name
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.free import check_free
 from backends.torch_dlrm.export.quiet import quiet
@@ -52,14 +53,22 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where the download is kept {shown}")  # fmt: skip
     add("--name", default="movielens", help=f"model name {shown}")
     add("--version", default="1", help=f"model version {shown}")
-    add("--seed", type=int, default=0, help=f"of weights and batches {shown}")
+    add("--seed", type=_seed, default=0, help=f"of weights and batches {shown}")
     add("--device", default="cpu", help="cpu, or cuda:N: the artifact will serve there only")
     add("--force", action="store_true", help="replace an artifact that exists")
     return parser
 
 
+def _seed(text: str) -> int:
+    if (seed := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {seed}")
+    return seed
+
+
 def _train(arguments: argparse.Namespace, console: Console) -> None:
-    check_free(arguments.out, replace=arguments.force)  # before anything takes time
+    # Before anything takes time.
+    check_free(arguments.out, replace=arguments.force)
+    name = model_name(arguments)
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with quiet(), Progress(*columns, console=console) as bar:
         shown = _Bar(bar)
@@ -72,7 +81,7 @@ def _train(arguments: argparse.Namespace, console: Console) -> None:
         wanted = train.Wanted(
             wheel=wheel,
             out=arguments.out,
-            name=arguments.name,
+            name=name,
             version=arguments.version,
             seed=arguments.seed,
             device=arguments.device,

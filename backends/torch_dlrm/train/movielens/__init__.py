@@ -1,1 +1,1 @@
-"""MovieLens-100K: where it comes from, what it holds, features of it. NumPy only."""
+"""MovieLens-100K: where it comes from, what it holds, features of it, a model of them."""

@@ -79,6 +79,7 @@ def train(wanted: Wanted, progress: Progress) -> Report:
 
     Raises NoDataError, ExportError or LoadError.
     """
+    parse_device(wanted.device)  # refuses one that is not here
     with progress.of("features", f"reading {DATA} and making features of it"):
         data = files.read(wanted.wheel)
         rows, known = features.build(data)
