@@ -56,6 +56,24 @@ def test_messages_come_out_whole_however_they_are_cut(
     reader.finish()
 
 
+@given(
+    st.binary(max_size=60).map(framed) | st.binary(max_size=20),
+    st.binary(max_size=3),
+    st.integers(0, 80),
+)
+def test_what_is_taken_in_one_piece_is_what_feeding_it_would_give(
+    data: bytes, more: bytes, limit_bytes: int
+) -> None:
+    taken = MessageReader("identity", limit_bytes).whole(data + more)
+    fed = MessageReader("identity", limit_bytes)
+    try:
+        messages = list(fed.feed(data + more))
+        fed.finish()
+    except ServingError:
+        messages = []
+    assert [taken] == messages if len(messages) == 1 else taken is None
+
+
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
 def test_any_bytes_are_messages_or_our_error(data: bytes, cuts: list[int]) -> None:
     reader = MessageReader("gzip", LIMIT_BYTES)
