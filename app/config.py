@@ -36,6 +36,9 @@ class ServerOptions:
         default=False,
         metadata={"help": "let any client load and unload models (Open Inference Protocol)"},
     )
+    deltas: str = field(
+        default="", metadata={"help": "folder to watch for deltas of embedding rows"}
+    )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:

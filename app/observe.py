@@ -21,6 +21,8 @@ from scheduler.observer import (
     Observer,
     ReloadOutcome,
     Shadowed,
+    Updated,
+    UpdateOutcome,
 )
 from scheduler.types import ModelSpec
 
@@ -81,6 +83,16 @@ class PrometheusObserver(Observer):
         self._reloads = self._counters(
             "model_reloads", "Loads of a model in its own place", ("model", "outcome")
         )
+        self._update_rows = self._counters("update_rows", "Embedding rows replaced", model)
+        self._update_deltas = self._counters(
+            "update_deltas", "Deltas of embedding rows, and rollbacks", ("model", "outcome")
+        )
+        self._update_duration = self._histograms(
+            "update_duration_seconds", "Applying one delta", model, SECONDS
+        )
+        self._update_sequence = self._gauges(
+            "update_sequence", "Deltas in force since the load", ("model", "version")
+        )
         self._info = self._gauges("model_info", "Models served", ("model", "version"))
         self._plan = self._gauges(
             "model_plan", "How each model computes", ("model", "version", "plan")
@@ -111,12 +123,23 @@ class PrometheusObserver(Observer):
             self._reloads.by[spec.name, outcome] += 0
         for table, policy in spec.id_policies.items():
             self._missed.by[spec.name, table, policy] += 0
+        for done in get_args(UpdateOutcome):
+            self._update_deltas.by[spec.name, done] += 0
+        self._update_sequence.by[spec.name, spec.version] = 0
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
 
     def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
         """Count a reload."""
         self._reloads.by[model, outcome] += 1
+
+    def updated(self, record: Updated) -> None:
+        """Count and time a delta."""
+        self._update_deltas.by[record.model, record.outcome] += 1
+        self._update_sequence.by[record.model, record.version] = record.sequence
+        if record.outcome in ("applied", "rolled_back"):
+            self._update_rows.by[record.model,] += record.rows
+            self._update_duration.by[record.model,].observe(record.seconds)
 
     def answered(self, record: Answered) -> None:
         """Count the answer; log it if it is an error."""
@@ -194,6 +217,8 @@ class PrometheusObserver(Observer):
         }
         self._plan.by = {labels: 1 for labels in plans if labels[-1]}
         self._gpus.watch(uuid for spec in specs if (uuid := spec.properties.get("gpu_uuid")))
+        sequences, served = self._update_sequence.by, {labels[:2] for labels in plans}
+        self._update_sequence.by = {one: sequences[one] for one in sequences if one in served}
 
     async def watch_loop(self) -> None:
         """Measure how late the event loop is, for ever."""

@@ -6,12 +6,14 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.config import ServerOptions
 from app.configured import ConfiguredModels
+from app.deltas import DeltaFolder
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.reloader import Reloader
@@ -63,6 +65,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     Raises StartError.
     """
     _check_there(parts.models)
+    _check_folder(parts.server.deltas)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
@@ -85,7 +88,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
                 _settle_memory()
                 engine.open()
                 opened(served, addresses)
-                async with _running(reloader.run(), models.run()):
+                async with _running(reloader.run(), models.run(), *_watch(parts, engine)):
                     await stop.requested.wait()
             undo.pop_all()  # from here on the orderly way out
             await _drain(parts, engine, stop)
@@ -124,6 +127,17 @@ def _check_there(models: Sequence[ModelConfig]) -> None:
     for model in models:
         if missing := model.missing():
             raise StartError(f"{_which(model)}{missing}")
+
+
+def _check_folder(deltas: str) -> None:
+    if deltas and not Path(deltas).is_dir():
+        raise StartError(f"deltas: {deltas} is no folder")
+
+
+def _watch(parts: Parts, engine: Engine) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield what watches for deltas, if a folder was named."""
+    if parts.server.deltas:
+        yield DeltaFolder(engine, Path(parts.server.deltas)).run()
 
 
 def _which(model: ModelConfig) -> str:

@@ -5,8 +5,12 @@ A plug-in is a class with a frozen ``Options`` dataclass and ``__init__(options)
 ``scheduler.types``, ``scheduler.errors`` and this module, and heavy libraries only in ``load``.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from scheduler.errors import Missed
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
@@ -56,3 +60,44 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release everything; no call follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One embedding table: the name of its feature, its rows, their width, how they are stored."""
+
+    name: str
+    rows: int
+    dim: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRows:
+    """New rows of one table: ``rows`` (n,) int64, all different; ``values`` (n, dim) float32."""
+
+    table: str
+    rows: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class Updatable(Protocol):
+    """What a backend has besides if rows of its tables can be replaced while it serves.
+
+    One call at a time, off the event loop, while batches compute.
+    """
+
+    def update_tables(self) -> tuple[TableSpec, ...]:
+        """Return the tables. Raises ServingError with UNSUPPORTED and why, if none can change."""
+
+    def prepare_update(self, tables: Sequence[TableRows]) -> Callable[[], None]:
+        """Make of checked rows what is stored; return what writes it.
+
+        A batch sees all or nothing of what is written to a table. Until the result is called
+        nothing has changed. Raises ServingError with INVALID_REQUEST for values that cannot be
+        stored.
+        """
+
+    def roll_back(self) -> int:
+        """Restore every row as it was loaded; return how many had been replaced."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from scheduler.backend import Backend
 from scheduler.control import ModelControl, Refused
@@ -18,6 +19,7 @@ from scheduler.routing import Routes
 from scheduler.scheduler import Scheduler
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
+from scheduler.updates import Updates
 from scheduler.versions import Versions
 
 
@@ -38,6 +40,7 @@ class Engine:
         self._options = options
         self._clock = clock
         self._models = Models(observer)
+        self._updates: WeakKeyDictionary[Scheduler, Updates] = WeakKeyDictionary()
         self._watchers: list[Callable[[], None]] = []
         self._reloads: dict[Scheduler, asyncio.Task[None]] = {}
         self._leaving: dict[Scheduler, asyncio.Task[None]] = {}  # no new requests, some old ones
@@ -174,6 +177,10 @@ class Engine:
         """
         return self._scheduler(model, version).spec
 
+    def updates(self, model: str, version: str = "") -> Updates:
+        """Return what updates the embeddings of one model, as ``spec``. Raises ServingError."""
+        return self._updates[self._scheduler(model, version)]
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
         versions = self._versions(request.model, request.version)
@@ -235,6 +242,7 @@ class Engine:
             self._changed()
 
         scheduler = Scheduler(backend, options, self.observer, changed, self._clock)
+        self._updates[scheduler] = Updates(backend, scheduler.spec, self.observer)
         self.observer.loaded(scheduler.spec, backend.lanes)
         return scheduler
 

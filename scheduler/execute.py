@@ -4,14 +4,16 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from scheduler.backend import Backend, Checked, Compute
+from scheduler.backend import Backend, Checked, Compute, TableRows, TableSpec, Updatable
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
@@ -62,6 +64,36 @@ def check(backend: Backend, request: InferRequest) -> Checked | None:
         raise
     except BaseException as error:  # SystemExit too: this is the event loop's own thread
         logger.exception("request %s: check failed", request.id)
+        raise _internal() from error
+
+
+def tables_of(backend: Updatable) -> tuple[TableSpec, ...]:
+    """Ask for the tables that can be updated. Raises ServingError and nothing else."""
+    return _asked(backend.update_tables)
+
+
+def replace_rows(backend: Updatable, tables: Sequence[TableRows]) -> None:
+    """Let the backend replace rows. Raises ServingError and nothing else."""
+
+    def step() -> None:
+        write = backend.prepare_update(tables)
+        write()
+
+    _asked(step)
+
+
+def restore_rows(backend: Updatable) -> int:
+    """Let the backend restore what was loaded. Raises ServingError and nothing else."""
+    return _asked(backend.roll_back)
+
+
+def _asked(step: Callable[[], T]) -> T:
+    try:
+        return step()
+    except ServingError:
+        raise
+    except BaseException as error:
+        logger.exception("an embedding update failed")
         raise _internal() from error
 
 

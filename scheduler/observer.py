@@ -14,6 +14,7 @@ ReloadOutcome = Literal["ok", "failed"]
 # Of a copy for a shadow: compared; failed or too late there; dropped because too many were in
 # flight (behind) or clients' requests waited (busy); answered with what is no number.
 ShadowOutcome = Literal["compared", "failed", "late", "behind", "busy", "incomparable"]
+UpdateOutcome = Literal["applied", "already_applied", "refused", "failed", "rolled_back"]
 
 
 @often_made(frozen=True, slots=True)
@@ -66,6 +67,21 @@ class Shadowed:
     mean_difference: float = 0.0
 
 
+@often_made(frozen=True, slots=True)
+class Updated:
+    """One delta of embedding rows, or a rollback, and where it left the model.
+
+    ``rows`` were replaced, 0 if it was not applied; ``sequence`` deltas are in force.
+    """
+
+    model: str
+    version: str
+    outcome: UpdateOutcome
+    rows: int
+    seconds: float
+    sequence: int
+
+
 class Observer:
     """Watch nothing; subclasses watch something."""
 
@@ -92,6 +108,9 @@ class Observer:
 
     def shadowed(self, record: Shadowed) -> None:
         """A shadow was asked, or left out."""
+
+    def updated(self, record: Updated) -> None:
+        """A delta of embedding rows was applied or not, or all were rolled back."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what was watched, for a scraper: body and content type for an Accept header."""

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
 from scheduler.errors import Missed
-from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome, Shadowed
+from scheduler.observer import (
+    Answered,
+    Computed,
+    DropReason,
+    Observer,
+    ReloadOutcome,
+    Shadowed,
+    Updated,
+)
 from scheduler.types import ModelSpec
 
 
@@ -104,6 +112,10 @@ class Statistics(Observer):
     def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
         """Pass it on."""
         self._following.missed(model, missed)
+
+    def updated(self, record: Updated) -> None:
+        """Pass it on."""
+        self._following.updated(record)
 
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""

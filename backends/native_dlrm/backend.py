@@ -1,10 +1,11 @@
 """DLRMs without PyTorch behind the Backend protocol."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.native_dlrm.options import NativeDlrmOptions
-from scheduler.backend import Checked, Compute
+from scheduler.backend import Checked, Compute, TableRows, TableSpec
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -54,6 +55,18 @@ class NativeDlrmBackend:
     def prepare(self, batch: Batch) -> Compute:
         """Gather ``batch`` into host buffers; return one forward over them."""
         return self._model.runtime.prepare(batch)
+
+    def update_tables(self) -> tuple[TableSpec, ...]:
+        """Return the tables whose rows can be replaced."""
+        return self._model.tables.update_tables()
+
+    def prepare_update(self, tables: Sequence[TableRows]) -> Callable[[], None]:
+        """Quantise new rows; return what writes them. Raises ServingError."""
+        return self._model.tables.prepare_update(tables)
+
+    def roll_back(self) -> int:
+        """Restore every row as it was loaded; return how many had been replaced."""
+        return self._model.tables.roll_back()
 
     def close(self) -> None:
         """Let go of the model."""

@@ -7,7 +7,6 @@ Tensors: ``tables.FEATURE`` (rows, bytes of a row) uint8, as FBGEMM stores rows;
 import dataclasses
 import hashlib
 import json
-import mmap
 import os
 import shutil
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from backends.dlrm.manifest import MANIFEST_FILE, NATIVE_KIND, file_sha256
 from backends.dlrm.typed import typed
 from backends.native_dlrm.model import Bytes, Dlrm, Kind, Linear, Table
+from backends.torchscript_file.archive import map_private
 from scheduler.errors import LoadError
 
 TENSORS_FILE = "model.safetensors"
@@ -155,7 +155,7 @@ def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tenso
 
     try:
         with path.open("rb") as file:
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = map_private(file.fileno())
             storage = np.frombuffer(mapping, np.uint8)
             found = None if sha256 is None else hashlib.sha256(storage.data).hexdigest()
             if found != sha256:
@@ -178,6 +178,7 @@ def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tenso
             raise LoadError(f"{path}: tensor {name!r} is {entry['dtype']}, not U8 or F32")
         first, last = (start + offset for offset in entry["data_offsets"])
         tensors[name] = storage[first:last].view(dtype).reshape(entry["shape"])
+        tensors[name].flags.writeable = False
     return storage, tensors
 
 

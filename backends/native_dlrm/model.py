@@ -50,7 +50,7 @@ class Dlrm:
 
     ``interacted`` gives the position of each interacting vector among the tables, in the order of
     the interaction; the dense vector comes before them. ``storage`` is the memory that every
-    table's data views.
+    table's data views; what is written there stays in this process.
     """
 
     tables: tuple[Table, ...]
@@ -60,6 +60,11 @@ class Dlrm:
     sigmoid: bool
     output: str
     storage: Bytes
+
+    def writable(self, table: Table) -> Bytes:
+        """Return the rows of ``table``, (rows, bytes of a row), to be written."""
+        start = table.data.ctypes.data - self.storage.ctypes.data
+        return self.storage[start : start + table.data.nbytes].reshape(table.data.shape)
 
     @property
     def dense_features(self) -> int:

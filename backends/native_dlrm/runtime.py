@@ -13,6 +13,8 @@ from threadpoolctl import ThreadpoolController
 
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, IDS, Staging
+from backends.dlrm.live import LiveTable, LiveTables
+from backends.dlrm.turnstile import Turnstile
 from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
@@ -21,7 +23,7 @@ from backends.native_dlrm.choice import Lane, choose
 from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
-from scheduler.backend import Compute
+from scheduler.backend import Compute, TableSpec
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -35,12 +37,11 @@ class Runtime:
     ) -> None:
         self._output = dlrm.output
         self._make_staging = partial(Staging, layout, dlrm.dense_features, rows, np.empty)
-        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self.lanes = Turnstile([make_lane() for _ in range(lanes)])
         self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
         # One more than lanes: the next batch is gathered while every lane computes.
         self._stagings.put(self._make_staging())
         for _ in range(lanes):
-            self._lanes.put(make_lane())
             self._stagings.put(self._make_staging())
 
     def prepare(self, batch: Batch) -> Compute:
@@ -52,11 +53,11 @@ class Runtime:
         return partial(self._compute, staging, staging.gather(batch))
 
     def _compute(self, staging: Staging, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        lane = self._lanes.get()
+        home, lane = self.lanes.take()
         try:
             scores = lane.run(inputs)
         finally:
-            self._lanes.put(lane)
+            home.put(lane)
             self._stagings.put(staging)
         return {self._output: scores}
 
@@ -70,6 +71,7 @@ class Loaded:
     rules: IdRules
     spec: ModelSpec
     lanes: int
+    tables: LiveTables
 
 
 def load(options: NativeDlrmOptions) -> Loaded:
@@ -92,7 +94,17 @@ def load(options: NativeDlrmOptions) -> Loaded:
         vocabularies=rules.vocabularies,
     )
     _warm_up(runtime, spec)
-    return Loaded(runtime, layout, rules, spec, lanes)
+    tables = LiveTables(_live(source.dlrm), runtime.lanes.held)
+    return Loaded(runtime, layout, rules, spec, lanes, tables)
+
+
+def _live(dlrm: Dlrm) -> list[LiveTable]:
+    return [
+        LiveTable(
+            TableSpec(table.feature, len(table.data), table.dim, table.kind), dlrm.writable(table)
+        )
+        for table in dlrm.tables
+    ]
 
 
 def _layout(source: Source) -> JaggedLayout:

@@ -8,6 +8,7 @@ layers over them. No KeyedJaggedTensor, no dict, no copy between devices.
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 # Registers the fbgemm:: operators.
@@ -37,6 +38,8 @@ class Lean:
         self._output = output
         self._block = _tensor(dlrm.tables.block, copy=copy)
         self._graph = _freeze(dlrm, self._block)
+        # Its block is what the graph reads, and may be written: a mapped one is this process's.
+        self.tables = replace(dlrm.tables, block=self._block.numpy())
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scores (rows,) of dense values (rows, n), lengths (features x rows), ids.

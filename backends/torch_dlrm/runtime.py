@@ -14,7 +14,9 @@ import torch
 from backends.cpus import usable_cpus
 from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import DENSE, Staging
+from backends.dlrm.live import LiveTables
 from backends.dlrm.manifest import MANIFEST_FILE
+from backends.dlrm.turnstile import Turnstile
 from backends.ids.declared import declared, make_rules
 from backends.ids.rules import IdRules
 from backends.torch_dlrm.artifact import Derived, Facts, settle
@@ -22,6 +24,7 @@ from backends.torch_dlrm.device import Cpu, Gather, RunGathered, Serving, parse_
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
 from backends.torch_dlrm.gpu.packing import Form
+from backends.torch_dlrm.live import NoTables, live_tables
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.torchscript import libraries
@@ -42,11 +45,10 @@ class Runtime:
     def __init__(self, serving: Serving, outputs: tuple[str, ...]) -> None:
         self._outputs = outputs
         self._make_gather = serving.make_gather
-        self._lanes: queue.SimpleQueue[RunGathered] = queue.SimpleQueue()
+        self.lanes: Turnstile[RunGathered] = Turnstile(serving.lanes)
         self._gathers: queue.SimpleQueue[Gather] = queue.SimpleQueue()
         self._gathers.put(self._make_gather())
-        for lane in serving.lanes:
-            self._lanes.put(lane)
+        for _ in serving.lanes:
             self._gathers.put(self._make_gather())
 
     def prepare(self, batch: Batch) -> Compute:
@@ -65,11 +67,11 @@ class Runtime:
             raise
 
     def _compute(self, gather: Gather, gathered: Any) -> dict[str, Array]:
-        lane = self._lanes.get()
+        home, lane = self.lanes.take()
         try:
             outputs = lane(gathered)
         finally:
-            self._lanes.put(lane)
+            home.put(lane)
             self._gathers.put(gather)
         return {name: _by_row(outputs[name]) for name in self._outputs or outputs}
 
@@ -83,6 +85,7 @@ class Loaded:
     rules: IdRules
     spec: ModelSpec
     lanes: int
+    tables: LiveTables | NoTables
 
 
 def load(options: TorchDlrmOptions) -> Loaded:
@@ -105,7 +108,8 @@ def load(options: TorchDlrmOptions) -> Loaded:
         id_policies=rules.policies,
         vocabularies=rules.vocabularies,
     )
-    return Loaded(runtime, facts, rules, spec, lanes)
+    tables = live_tables(plan, facts.layout, runtime.lanes.held)
+    return Loaded(runtime, facts, rules, spec, lanes, tables)
 
 
 def _rules(options: TorchDlrmOptions, artifact: Artifact, facts: Facts) -> IdRules:

@@ -12,6 +12,8 @@ from scheduler.types import Array
 BITS = {0: 32, 1: 16, 2: 8, 3: 4, 4: 2}
 _QUANTISED = frozenset({2, 3, 4})
 _SCALE_AND_BIAS_BYTES = 4
+# What each fbgemm SparseType is called.
+KINDS = {0: "fp32", 1: "fp16", 2: "int8", 3: "int4", 4: "int2"}
 # How many rows' scales are looked at in one go.
 _STEP_ROWS = 1 << 20
 

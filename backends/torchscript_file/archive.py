@@ -6,6 +6,7 @@ and processes that map the same file share its pages.
 
 import mmap
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,13 +29,24 @@ _LOCAL_MAGIC = b"PK\3\4"
 _MOST_TEXT_BYTES = 64 << 20
 _DAMAGED = "is damaged: its size or checksum is another than the file says"
 _CRC_STEP_BYTES = 16 << 20
+_NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python has from 3.13 on
+
+
+def map_private(descriptor: int) -> mmap.mmap:
+    """Map a whole file, shared until it is written to: the writer gets a page of its own.
+
+    Neither the file nor another process sees what is written. Raises OSError or ValueError.
+    """
+    # Without a reservation: the file may be larger than the memory, and few pages are ever written.
+    flags = mmap.MAP_PRIVATE | (_NO_RESERVE if sys.platform == "linux" else 0)
+    return mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 class Archive:
     """The records of one TorchScript file, by their names below its top folder."""
 
     def __init__(self, path: Path, check: Check | None = None) -> None:
-        """Map the file at ``path``, read-only, and ``check`` it.
+        """Map the file at ``path`` and ``check`` it; what is written to ``bytes`` stays in here.
 
         Opened once: what is checked is what is read. Raises TorchScriptFileError, or what
         ``check`` does.
@@ -42,7 +54,7 @@ class Archive:
         self.path = path
         try:
             with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = map_private(file.fileno())
                 self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
                 if check:
                     check(self.bytes)
@@ -83,7 +95,9 @@ class Archive:
             raise self._error(name, "is compressed; tensors must be stored as they are")
         if info.compress_size != info.file_size:
             raise self._error(name, "is stored, but its two sizes differ")
-        return self._packed(info)
+        view = self._packed(info)
+        view.flags.writeable = False
+        return view
 
     def verify(self) -> None:
         """Read every stored record and compare its checksum. Raises TorchScriptFileError."""

@@ -15,7 +15,7 @@ from backends.fake import FakeBackend
 from scheduler.control import Refused
 from scheduler.engine import Engine
 from scheduler.errors import Code, Missed
-from scheduler.observer import Answered, Computed, Shadowed
+from scheduler.observer import Answered, Computed, Shadowed, Updated
 from scheduler.options import SchedulerOptions
 from scheduler.types import ModelSpec
 from tests.fixtures.requests import random_request
@@ -251,6 +251,7 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     observer.queued("a", 1)
     observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
+    observer.updated(Updated("a", "1", "applied", 1, 0.1, 1))
     body, _ = observer.exposition("text/plain")
     exposed = {
         family.name: {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -4,6 +4,7 @@ import socket
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
+from transports.http.embeddings import embedding_pages
 from transports.http.listener import Listener, ListenerOptions
 from transports.http.pages import pages
 from transports.http.ranges import PORTS, check_range
@@ -20,6 +21,9 @@ class AdminOptions:
 
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
     port: int = field(default=9090, metadata={"help": "TCP port; 0: any free one"})
+    updates: bool = field(
+        default=False, metadata={"help": "let whoever reaches it replace rows of embedding tables"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
@@ -38,7 +42,9 @@ class AdminTransport:
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
-        self._listener = Listener(pages(engine), LISTENER, Unsent(MAX_UNSENT_BYTES))
+        app = pages(engine)
+        app.include_router(embedding_pages(engine, writable=self._options.updates))
+        self._listener = Listener(app, LISTENER, Unsent(MAX_UNSENT_BYTES))
         await self._listener.start(bound)
         return (url("http", self._options.host, port_of(bound)),)
 

@@ -1,0 +1,172 @@
+"""Deltas in every format: what was written comes back, and anything else is refused in words."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.backend import TableRows
+from scheduler.deltas import Delta
+from scheduler.errors import Code, ServingError
+from tests.fixtures.delta_files import FORMATS, columns, delta_bytes, written
+from transports.codecs import delta_arrow, delta_json
+
+
+def decode(form: str, body: bytes) -> Delta:
+    return delta_json.decode(body) if form == "json" else delta_arrow.decode(body)
+
+
+def some(seed: int, names: tuple[str, ...], dim: int) -> list[TableRows]:
+    random = np.random.default_rng(seed)
+    return [
+        TableRows(
+            name,
+            random.integers(-5, 2**40, count),
+            random.normal(size=(count, dim)).astype(np.float32),
+        )
+        for name, count in zip(names, random.integers(1, 40, len(names)).tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(
+    seed=st.integers(0, 2**32),
+    names=st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True),
+    dim=st.integers(1, 9),
+    base=st.none() | st.integers(0, 2**40),
+)
+@settings(max_examples=25, deadline=None)
+def test_every_format_brings_the_rows_and_what_is_said_of_them(
+    form: str, seed: int, names: list[str], dim: int, base: int | None
+) -> None:
+    tables = some(seed, tuple(names), dim)
+    metadata = {"id": "x", "version": "7"} | ({} if base is None else {"base": str(base)})
+    got = decode(form, delta_bytes(form, tables, **metadata))
+    assert (got.id, got.version, got.base, got.model) == ("x", "7", base, "")
+    assert [one.table for one in got.tables] == names
+    for one, expected in zip(got.tables, tables, strict=True):
+        assert np.array_equal(one.rows, expected.rows)
+        assert np.array_equal(one.values, expected.values)
+        assert one.values.dtype == np.float32
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_without_a_name_the_contents_are_the_name(form: str) -> None:
+    first, second = (delta_bytes(form, some(seed, ("a",), 3)) for seed in (1, 2))
+    assert decode(form, first).id == decode(form, first).id != decode(form, second).id
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(cut=st.floats(0, 1, exclude_max=True))
+@settings(max_examples=40, deadline=None)
+def test_a_torn_delta_is_refused(form: str, cut: float) -> None:
+    whole = delta_bytes(form, some(1, ("a", "b"), 3))
+    with pytest.raises(ServingError) as caught:
+        decode(form, whole[: int(cut * len(whole))])
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+def test_a_stream_that_was_cut_between_two_batches_is_refused() -> None:
+    whole = delta_bytes("stream", some(1, ("a", "b"), 3))
+    with pytest.raises(ServingError, match="the stream has no end"):
+        decode("stream", whole[:-8])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), junk=st.binary(max_size=20))
+@settings(max_examples=80, deadline=None)
+def test_damaged_bytes_are_a_delta_or_a_refusal_and_nothing_else(
+    form: str, at: float, byte: int, junk: bytes
+) -> None:
+    body = bytearray(delta_bytes(form, some(1, ("a", "b"), 3)))
+    place = int(at * len(body))
+    body[place : place + 1] = bytes([byte]) + junk
+    code = None
+    try:
+        decode(form, bytes(body))
+    except ServingError as error:
+        code = error.code
+    assert code in {None, Code.INVALID_REQUEST, Code.PAYLOAD_TOO_LARGE}
+
+
+def renamed(table: pa.Table) -> pa.Table:
+    return table.rename_columns(["table", "id", "values"])
+
+
+def floats_for_rows(table: pa.Table) -> pa.Table:
+    return table.set_column(1, "row", table.column("row").cast(pa.float64(), safe=False))
+
+
+def flat_values(table: pa.Table) -> pa.Table:
+    return table.set_column(2, "values", pa.array(np.zeros(len(table), np.float32)))
+
+
+def whole_values(table: pa.Table) -> pa.Table:
+    return table.set_column(2, "values", pa.array([[1, 2]] * len(table)))
+
+
+def a_null(table: pa.Table) -> pa.Table:
+    return table.set_column(1, "row", pa.array([None, *range(len(table) - 1)], pa.int64()))
+
+
+def ragged(table: pa.Table) -> pa.Table:
+    lists = [[0.0, 0.0], [0.0], *[[0.0, 0.0]] * (len(table) - 2)]
+    return table.set_column(2, "values", pa.array(lists, pa.list_(pa.float32())))
+
+
+def foreign_metadata(table: pa.Table) -> pa.Table:
+    return table.replace_schema_metadata({"narsil.basis": "1"})
+
+
+def worded_base(table: pa.Table) -> pa.Table:
+    return table.replace_schema_metadata({"narsil.base": "first"})
+
+
+@pytest.mark.parametrize("form", ["stream", "file", "parquet"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (renamed, "expected table, row, values"),
+        (floats_for_rows, "column 'row' is double, expected whole numbers"),
+        (flat_values, "column 'values' is float, expected lists of floats"),
+        (whole_values, "expected lists of floats"),
+        (a_null, "column 'row' has nulls"),
+        (ragged, "has 1 values, row"),
+        (foreign_metadata, "unknown metadata 'narsil.basis'"),
+        (worded_base, "narsil.base is 'first', expected a whole number"),
+    ],
+)
+def test_columns_of_another_kind_are_refused(
+    form: str, change: Callable[[pa.Table], pa.Table], said: str
+) -> None:
+    with pytest.raises(ServingError) as caught:
+        decode(form, written(change(columns(some(1, ("a",), 2))), form))
+    assert said in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "body is empty"),
+        (b"[]", "expected an object"),
+        (b'{"tables": {}, "basis": 1}', 'unknown field "basis"'),
+        (b"{}", "tables is null, expected an object of tables"),
+        (b'{"tables": {"a": []}}', "expected an object of exactly rows and values"),
+        (b'{"tables": {"a": {"rows": [1], "values": []}}}', "has 1 rows, but values for 0"),
+        (b'{"tables": {"a": {"rows": [1], "values": [2]}}}', "values[0] is 2, expected a list"),
+        (b'{"tables": {"a": {"rows": [1.5], "values": [[2]]}}}', "rows[0] is 1.5"),
+        (b'{"tables": {"a": {"rows": [1], "values": [["x"]]}}}', 'values[0][0] is "x"'),
+        (b'{"tables": {"a": {"rows": [1], "values": [[1e40]]}}}', "float32's limit"),
+        (b'{"tables": {"a": {"rows": [1, 2], "values": [[1], [1, 2]]}}}', "the first has 1"),
+        (b'{"tables": {"a": {"rows": [NaN], "values": [[1]]}}}', "is not JSON"),
+        (b'{"tables": {}, "base": "1"}', 'base is "1", expected a whole number'),
+        (b'{"tables": {}, "id": 1}', "id is 1, expected a text"),
+    ],
+)
+def test_json_of_another_kind_is_refused(body: bytes, said: str) -> None:
+    with pytest.raises(ServingError) as caught:
+        decode("json", body)
+    assert said in caught.value.detail

@@ -1,0 +1,54 @@
+"""Apply deltas of embedding rows to what an engine serves, from whichever door they come."""
+
+import dataclasses
+import functools
+
+from scheduler.deltas import Delta
+from scheduler.engine import Engine
+from scheduler.errors import Code, ServingError, invalid, shown
+from scheduler.threads import run_in_thread
+from scheduler.updates import Applied, RolledBack
+from transports.codecs import delta_arrow, delta_json
+
+
+async def decode(body: bytes, *, is_json: bool) -> Delta:
+    """Return the delta in ``body``; off the event loop. Raises ServingError."""
+    read = delta_json.decode if is_json else delta_arrow.decode
+    return await run_in_thread(functools.partial(read, body), "delta")
+
+
+def addressed(delta: Delta, model: str, version: str) -> Delta:
+    """Return ``delta`` for a model named beside it. Raises ServingError if it says another."""
+    for what, inside, beside in (
+        ("model", delta.model, model),
+        ("version", delta.version, version),
+    ):
+        if inside and beside and inside != beside:
+            raise invalid(f"{what} is {shown(beside)} in the path, {shown(inside)} in the delta")
+    return dataclasses.replace(delta, model=model or delta.model, version=version or delta.version)
+
+
+async def apply(engine: Engine, delta: Delta) -> Applied:
+    """Apply ``delta`` to the model that it names. Raises ServingError, and nothing changed."""
+    updates = engine.updates(delta.model, delta.version)
+    applied = await updates.apply(delta)
+    if engine.updates(delta.model, delta.version) is not updates:
+        raise _replaced(updates.spec.name)
+    return applied
+
+
+async def roll_back(engine: Engine, model: str, version: str) -> RolledBack:
+    """Restore the rows of a model as they were loaded. Raises ServingError."""
+    updates = engine.updates(model, version)
+    done = await updates.roll_back()
+    if engine.updates(model, version) is not updates:
+        raise _replaced(updates.spec.name)
+    return done
+
+
+def _replaced(model: str) -> ServingError:
+    return ServingError(
+        Code.UNAVAILABLE,
+        f"model {model!r} was replaced by a new load meanwhile, which has none of its deltas",
+        retry_after_s=1.0,
+    )
