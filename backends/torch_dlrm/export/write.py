@@ -54,7 +54,8 @@ _LEAST_SCORE_STD = 0.05
 class Order:
     """Ask for one artifact. With ``state_file`` the sizes are those of its weights.
 
-    ``program`` makes it a torch.export program, for the CPU, instead of TorchScript.
+    ``tables`` says how their rows are stored, one of TABLES; ``program`` makes it a torch.export
+    program, for the CPU, instead of TorchScript.
     """
 
     out: Path
@@ -64,6 +65,7 @@ class Order:
     seed: int = 0
     state_file: Path | None = None
     device: str = "cpu"
+    tables: str = "int8"
     replace: bool = False
     program: bool = False
 
@@ -94,7 +96,7 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     exact = scores(dlrm, shape, inputs).numpy()
     _require_spread(exact, trained=state is not None)
     step("quantising, sharding and scripting")
-    package(dlrm, shape, device, inputs).save(folder / MODEL_FILE)
+    package(dlrm, shape, device, inputs, order.tables).save(folder / MODEL_FILE)
     step("scoring the golden batch with the artifact")
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
@@ -148,7 +150,7 @@ def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> 
         dense_names=shape.dense_names,
         dense_layers=shape.dense_layers,
         over_layers=shape.over_layers,
-        dtypes={"tables": "int8", "dense_layers": "float32", "scores": "float32"},
+        dtypes={"tables": order.tables, "dense_layers": "float32", "scores": "float32"},
         outputs=(OUTPUT,),
         weights=f"from {order.state_file.name}" if order.state_file else f"seed {order.seed}",
         score_std=score_std,
