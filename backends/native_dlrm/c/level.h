@@ -85,7 +85,7 @@ OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x
 /* Add a stored row to out, or write it there if it is the first of its bag. */
 INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int first, float *out) {
     float scale = 1, shift = 0;
-    if (kind == INT8) {
+    if (kind == INT8 || kind == INT4) {
         uint16_t halves[2];
         memcpy(halves, row, SCALE_BIAS_BYTES);
         scale = _cvtsh_ss(halves[0]), shift = _cvtsh_ss(halves[1]);
@@ -97,6 +97,8 @@ INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int fir
         VECTOR value;
         if (kind == INT8)
             value = MULTIPLY_ADD(scales, FROM_BYTES(row + column), shifts);
+        else if (kind == INT4)
+            value = MULTIPLY_ADD(scales, FROM_NIBBLES(row + column / 2), shifts);
         else
             value = kind == FP16 ? FROM_HALVES(row + 2 * column)
                                  : LOAD((const float *)(row + 4 * column));
@@ -107,6 +109,8 @@ INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int fir
         uint16_t half;
         if (kind == INT8) {
             value = scale * (float)row[column] + shift;
+        } else if (kind == INT4) {
+            value = scale * (float)(row[column / 2] >> 4 * (column & 1) & 15) + shift;
         } else if (kind == FP16) {
             memcpy(&half, row + 2 * column, sizeof half);
             value = _cvtsh_ss(half);
@@ -130,6 +134,7 @@ OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_
             const uint8_t *stored = stored_row(m, table, id_at(b, start + number));
             switch (table[KIND]) {
                 case INT8: NAME(add_row)(stored, INT8, m->dim, number == 0, out); break;
+                case INT4: NAME(add_row)(stored, INT4, m->dim, number == 0, out); break;
                 case FP16: NAME(add_row)(stored, FP16, m->dim, number == 0, out); break;
                 default: NAME(add_row)(stored, FP32, m->dim, number == 0, out);
             }

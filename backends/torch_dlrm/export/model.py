@@ -105,7 +105,11 @@ def tensors(inputs: Mapping[str, Array], device: torch.device) -> dict[str, torc
 
 
 def package(
-    dlrm: DLRM, shape: DlrmShape, device: torch.device, inputs: Mapping[str, Array], tables: str
+    dlrm: DLRM,
+    shape: DlrmShape,
+    device: torch.device,
+    inputs: Mapping[str, Array],
+    tables: str = "int8",
 ) -> torch.jit.ScriptModule:
     """Store the tables of ``dlrm`` as ``tables``, in place; shard for one device, trace, script."""
     with _device_propagated():
