@@ -14,6 +14,7 @@ from backends.torch_dlrm.formats import load_model, read_weights
 from backends.torch_dlrm.lean import Lean
 from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, LEAN, TorchDlrmOptions
 from backends.torch_dlrm.probes import Probe, doubt, make_probes
+from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
 from backends.torch_dlrm.weights import Dlrm
@@ -22,16 +23,24 @@ from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _log = logging.getLogger(__name__)
+_COMPILED = (
+    "{} is an AOTInductor package: machine code that would run in this process and holds Python's "
+    f"lock while it does. If you trust it, --plan {ARTIFACT} serves it, on one lane"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN."""
+    """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN.
+
+    ``locks`` says that a forward holds Python's lock, so that more lanes than one are of no use.
+    """
 
     name: str
     reason: str
     module: Module
     derived: Derived
+    locks: bool = False
 
 
 def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
@@ -50,10 +59,13 @@ def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device)
         reason = str(error)
     if options.plan == LEAN:
         raise LoadError(f"--plan {LEAN}: {reason}")
+    locks = is_compiled(artifact.model_file)
+    if locks and options.plan != ARTIFACT:
+        raise LoadError(_COMPILED.format(artifact.model_file))
     module, derived = load_model(artifact.model_file, device)
     if options.plan == AUTO:
         _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
-    return Plan(ARTIFACT, reason, module, derived)
+    return Plan(ARTIFACT, reason, module, derived, locks)
 
 
 def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:

@@ -84,8 +84,8 @@ def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
-    lanes, threads = _parallelism(options, device)
     plan = choose(options, artifact, device)
+    lanes, threads = _parallelism(options, device, plan)
     _check_device(device, plan.derived)
     facts = settle(options, artifact, plan.derived)
     devices = [make_device(device, threads) for _ in range(lanes)]
@@ -101,9 +101,19 @@ def load(options: TorchDlrmOptions) -> Loaded:
     return Loaded(runtime, facts, spec, lanes)
 
 
-def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:
-    """Return lanes and threads per forward: whole forwards side by side beat split ones."""
+def _parallelism(options: TorchDlrmOptions, device: torch.device, plan: Plan) -> tuple[int, int]:
+    """Return lanes and threads per forward: whole forwards side by side beat split ones.
+
+    Raises LoadError for lanes that would wait for each other.
+    """
     cpus = usable_cpus()
+    if plan.locks:
+        if options.lanes > 1:
+            raise LoadError(
+                f"--lanes {options.lanes}: an AOTInductor package holds Python's lock while it "
+                "runs, so a second lane computes nothing more; give --lanes 1"
+            )
+        return 1, options.intra_op_threads or 1
     lanes = options.lanes or (cpus if device.type == "cpu" else 1)
     return lanes, options.intra_op_threads or max(1, cpus // lanes)
 

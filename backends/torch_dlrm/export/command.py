@@ -54,7 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", default="1", help="model version")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: it will serve there only")
     parser.add_argument(
-        "--format", choices=("pt", "pt2"), default="pt", help="TorchScript, or torch.export"
+        "--format",
+        choices=("pt", "pt2", "aoti"),
+        default="pt",
+        help="TorchScript, torch.export, or machine code by AOTInductor (one lane; needs g++)",
     )
     parser.add_argument(
         "--tables", choices=TABLES, default="int8", help="how the rows of tables are stored"
@@ -96,7 +99,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
             device=arguments.device,
             tables=arguments.tables,
             replace=arguments.force,
-            program=arguments.format == "pt2",
+            format=arguments.format,
         )
         export(order, lambda text: progress.update(task, description=text, advance=1))
         progress.update(task, description="done", completed=STEPS)

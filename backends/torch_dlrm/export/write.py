@@ -24,6 +24,7 @@ from backends.dlrm.manifest import (
 )
 from backends.torch_dlrm.answers import ANSWERS_FILE, NoAnswerError, write_answers
 from backends.torch_dlrm.ask import answer
+from backends.torch_dlrm.compiled_program import save_compiled
 from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.free import check_free
@@ -54,8 +55,8 @@ _LEAST_SCORE_STD = 0.05
 class Order:
     """Ask for one artifact. With ``state_file`` the sizes are those of its weights.
 
-    ``tables`` says how their rows are stored, one of TABLES; ``program`` makes it a torch.export
-    program, for the CPU, instead of TorchScript.
+    ``tables`` says how their rows are stored, one of TABLES; ``format`` is "pt" (TorchScript), or,
+    for the CPU, "pt2" (torch.export) or "aoti" (AOTInductor).
     """
 
     out: Path
@@ -67,7 +68,7 @@ class Order:
     device: str = "cpu"
     tables: str = "int8"
     replace: bool = False
-    program: bool = False
+    format: str = "pt"
 
 
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
@@ -81,8 +82,8 @@ def export(order: Order, step: Callable[[str], None]) -> Manifest:
 
 def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     device = parse_device(order.device)
-    if order.program and device.type != "cpu":
-        raise ExportError("--format pt2 is for the CPU")
+    if order.format != "pt" and device.type != "cpu":
+        raise ExportError(f"--format {order.format} is for the CPU")
     step("building the FP32 model")
     state = read_state(order.state_file) if order.state_file else None
     shape = shape_of(state, order.shape.features) if state else order.shape
@@ -101,9 +102,9 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
-    if order.program:
-        _to_program(folder, shape.features)
-    if device.type == "cpu":
+    if order.format != "pt":
+        _to_program(folder, shape.features, order.format)
+    if device.type == "cpu" and order.format != "aoti":
         _record_answers(folder)
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
@@ -115,11 +116,12 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     return manifest
 
 
-def _to_program(folder: Path, features: tuple[str, ...]) -> None:
-    """Replace the TorchScript model by a torch.export program of the same weights."""
+def _to_program(folder: Path, features: tuple[str, ...], kind: str) -> None:
+    """Replace the TorchScript model by a program of the same weights, compiled for "aoti"."""
     script = folder / MODEL_FILE
     dlrm = recognise(read_torchscript(script).root)
-    save_program(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
+    save = save_compiled if kind == "aoti" else save_program
+    save(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
     script.unlink()
 
 
