@@ -1,6 +1,5 @@
 """DLRMs without PyTorch behind the Backend protocol."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.jagged import check_jagged
@@ -34,19 +33,16 @@ class NativeDlrmBackend:
 
     def load(self) -> None:
         """Load and warm up the model. Raises LoadError."""
-        # Numba takes half a second to import, and the command line reads this module's Options.
+        # The command line reads this module's Options, and needs none of what a model does.
         try:
-            from backends.native_dlrm.jit import keep_compiled_in  # noqa: PLC0415
-
-            keep_compiled_in(Path(self._options.cache_dir))
             from backends.native_dlrm.runtime import load  # noqa: PLC0415
+
+            self._loaded = load(self._options)
         except ModuleNotFoundError as error:
             raise LoadError(
                 f"{error}; install this project's extra 'native':"
                 " pip install '.[native]' in its folder"
             ) from error
-
-        self._loaded = load(self._options)
 
     def check(self, request: InferRequest) -> None:
         """Refuse ids and lengths that a lookup would misread. Raises ServingError."""
