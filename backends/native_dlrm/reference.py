@@ -58,7 +58,8 @@ def _stored(table: Table, ids: Array) -> Wide:
         return data.view(np.float16 if table.kind == "fp16" else np.float32).astype(np.float64)
     codes = data[:, SCALE_BIAS_BYTES:]
     if table.kind == "int4":
-        codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(ids), -1)[:, : table.dim]
+        codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(ids), 2 * codes.shape[1])
+        codes = codes[:, : table.dim]
     halves = np.ascontiguousarray(data[:, :SCALE_BIAS_BYTES]).view(np.float16)
     scale_bias = halves.astype(np.float64)
     meant: Wide = codes * scale_bias[:, :1] + scale_bias[:, 1:]

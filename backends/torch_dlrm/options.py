@@ -7,6 +7,8 @@ from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 # Values of "plan" and of "tables".
 AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
 COPY, MAP = "copy", "map"
+# Values of "dense".
+FP32, BF16 = "fp32", "bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class TorchDlrmOptions:
             "help": "of a lean plan: copy into memory, or map the file, unchanged from then on"
         },
     )
+    dense: str = field(
+        default="fp32",
+        metadata={"help": "of a lean plan: dense layers in fp32 or bf16 (CPUs with AMX; docs)"},
+    )
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
 
     name: str = field(default="", metadata={"help": "model name"})
@@ -60,3 +66,4 @@ class TorchDlrmOptions:
         check_least(self, "dense_features", 0)
         check_choice(self, "plan", (AUTO, LEAN, ARTIFACT))
         check_choice(self, "tables", (COPY, MAP))
+        check_choice(self, "dense", (FP32, BF16))

@@ -2,7 +2,9 @@
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,8 +14,8 @@ from backends.torch_dlrm.artifact import Derived
 from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.formats import load_model, read_weights
 from backends.torch_dlrm.lean import Lean
-from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, LEAN, TorchDlrmOptions
-from backends.torch_dlrm.probes import Probe, doubt, make_probes
+from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, FP32, LEAN, TorchDlrmOptions
+from backends.torch_dlrm.probes import TOLERANCE, Probe, difference, doubt, make_probes
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
@@ -22,6 +24,9 @@ from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFile
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
+_cpu: Any = torch.cpu
+# A probe's bags have up to 40 ids, which makes larger sums, and errors, than requests have.
+_ROUNDED_TOLERANCE = 0.1
 _log = logging.getLogger(__name__)
 _COMPILED = (
     "{} is an AOTInductor package: machine code that would run in this process and holds Python's "
@@ -59,6 +64,8 @@ def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device)
         reason = str(error)
     if options.plan == LEAN:
         raise LoadError(f"--plan {LEAN}: {reason}")
+    if options.dense != FP32:
+        raise LoadError(f"--dense {options.dense} needs the lean plan: {reason}")
     locks = is_compiled(artifact.model_file)
     if locks and options.plan != ARTIFACT:
         raise LoadError(_COMPILED.format(artifact.model_file))
@@ -80,6 +87,9 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -
     answers = _answers(artifact, probes)
     lean = Lean(dlrm, answers.output, copy=options.tables == COPY)
     _prove(lean, dlrm, probes, answers)
+    if options.dense != FP32:
+        lean.round_layers(dlrm, options.dense)
+        _check_rounded(lean, probes, answers, options.dense)
     derived = Derived(
         answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
     )
@@ -97,15 +107,29 @@ def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:
     return answers
 
 
+def _check_rounded(lean: Lean, probes: list[Probe], answers: Answers, dense: str) -> None:
+    """Refuse layers whose rounding changes what the model says. Raises LoadError."""
+    if not _cpu.get_capabilities().get("amx_bf16"):
+        _log.warning("--dense %s: this CPU has no AMX, on which alone it is known to pay", dense)
+    for probe, expected in zip(probes, answers.scores, strict=True):
+        gap = difference(_scores(lean, answers.output, probe.inputs), expected)
+        if probe.tolerance == TOLERANCE and not gap <= _ROUNDED_TOLERANCE:
+            raise LoadError(
+                f"--dense {dense}: {len(expected)} probe rows differ by {gap:.3g} from FP32, more "
+                f"than {_ROUNDED_TOLERANCE:g}: this model needs --dense {FP32}"
+            )
+
+
+def _scores(lean: Lean, output: str, inputs: dict[str, Array]) -> Array:
+    tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    with torch.inference_mode():
+        scores: Array = lean(tensors)[output].numpy()
+    return scores
+
+
 def _prove(lean: Lean, dlrm: Dlrm, probes: list[Probe], answers: Answers) -> None:
     """Raise NotRecognisedError unless ``lean`` answers the probes as the artifact does."""
-
-    def forward(inputs: dict[str, Array]) -> Array:
-        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
-        with torch.inference_mode():
-            scores: Array = lean(tensors)[answers.output].numpy()
-        return scores
-
+    forward = partial(_scores, lean, answers.output)
     why = doubt(dlrm, forward, probes, answers.scores)
     if why:
         raise NotRecognisedError(f"not proven to score as the artifact does: {why}")

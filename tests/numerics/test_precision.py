@@ -106,6 +106,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_compiled_program_runs_on_one_lane_where_it_is_asked_for(compiled: Path) -> None:
     backend = load(compiled, plan="artifact")
     assert backend.lanes == 1
@@ -114,6 +115,7 @@ def test_a_compiled_program_runs_on_one_lane_where_it_is_asked_for(compiled: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
