@@ -257,5 +257,6 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 #undef MAXIMUM
 #undef ZERO
 #undef FROM_BYTES
+#undef FROM_NIBBLES
 #undef FROM_HALVES
 #undef HALVED
