@@ -38,7 +38,8 @@ _COMPILED = (
 class Plan:
     """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN.
 
-    ``locks`` says that a forward holds Python's lock, so that more lanes than one are of no use.
+    ``dense`` is what its dense layers compute in. ``locks`` says that a forward holds Python's
+    lock, so that more lanes than one are of no use.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Plan:
     module: Module
     derived: Derived
     locks: bool = False
+    dense: str = FP32
 
 
 def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
@@ -93,7 +95,7 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -
     derived = Derived(
         answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
     )
-    return Plan(LEAN, "", lean, derived)
+    return Plan(LEAN, "", lean, derived, dense=options.dense)
 
 
 def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:

@@ -204,6 +204,7 @@ def _properties(artifact: Artifact, facts: Facts, plan: Plan) -> dict[str, str]:
     reason = {"plan_reason": plan.reason} if plan.reason else {}
     return {
         "plan": plan.name,
+        "dense": plan.dense,
         **reason,
         "table_rows": " ".join(str(rows) for rows in facts.layout.table_rows),
         "sha256": artifact.sha256,
