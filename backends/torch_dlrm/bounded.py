@@ -22,8 +22,8 @@ class Finished:
 def run_bounded(command: Sequence[str], timeout_s: float, most_bytes: int) -> Finished:
     """Run ``command``; keep ``most_bytes`` of each output, and read on so that it never waits.
 
-    Its stdin ends when it does or this process does, however it ends. Raises OSError, or
-    subprocess.TimeoutExpired once it is killed.
+    Its stdin ends when it does or this process does, however it ends. Raises OSError, and
+    TimeoutError once it is killed.
     """
     process = subprocess.Popen(  # noqa: S603  # no shell; the caller's own module
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -31,6 +31,8 @@ def run_bounded(command: Sequence[str], timeout_s: float, most_bytes: int) -> Fi
     first, last = _Kept(process.stdout, most_bytes), _Kept(process.stderr, most_bytes, end=True)
     try:
         returncode = process.wait(timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"it took more than {timeout_s:g} s") from error
     finally:
         process.kill()
         process.wait()
