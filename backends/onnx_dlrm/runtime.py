@@ -14,6 +14,7 @@ import onnxruntime
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, Staging
 from backends.dlrm.manifest import file_sha256
+from backends.jagged import JaggedLayout
 from backends.onnx_dlrm.described import Described, describe
 from backends.onnx_dlrm.options import OnnxDlrmOptions
 from backends.onnx_dlrm.session import OnnxErrors, Session, open_session
@@ -75,6 +76,11 @@ class Loaded:
     described: Described
     spec: ModelSpec
     lanes: int
+
+    @property
+    def layout(self) -> JaggedLayout:
+        """Its id features and how many rows their tables have."""
+        return self.described.layout
 
 
 def load(options: OnnxDlrmOptions) -> Loaded:

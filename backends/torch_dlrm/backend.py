@@ -1,63 +1,22 @@
 """TorchRec DLRM artifacts behind the Backend protocol."""
 
-from typing import TYPE_CHECKING
-
-from backends.jagged import check_jagged
+from backends.dlrm.backend import DlrmBackend, Loaded
 from backends.torch_dlrm.options import TorchDlrmOptions
-from scheduler.backend import Compute
-from scheduler.errors import LoadError
-from scheduler.types import Batch, InferRequest, ModelSpec
-
-if TYPE_CHECKING:
-    from backends.torch_dlrm.runtime import Loaded
 
 
-class TorchDlrmBackend:
+class TorchDlrmBackend(DlrmBackend):
     """Serve one TorchScript DLRM with the FBGEMM kernels, on a CPU or one GPU."""
 
     Options = TorchDlrmOptions
 
     def __init__(self, options: TorchDlrmOptions) -> None:
+        super().__init__(
+            "install what it needs: this project's extra 'cpu' or 'cuda'; "
+            "or serve without PyTorch: --backend native_dlrm"
+        )
         self._options = options
-        self._loaded: Loaded | None = None
 
-    @property
-    def spec(self) -> ModelSpec:
-        """What the model takes and gives."""
-        return self._model.spec
+    def _load(self) -> Loaded:
+        from backends.torch_dlrm.runtime import load  # noqa: PLC0415
 
-    @property
-    def lanes(self) -> int:
-        """How many forwards may run at once."""
-        return self._model.lanes
-
-    def load(self) -> None:
-        """Load and warm up the model. Raises LoadError."""
-        # PyTorch takes two seconds to import, and the command line reads this module's Options.
-        try:
-            from backends.torch_dlrm.runtime import load  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise LoadError(
-                f"{error}; install what it needs: this project's extra 'cpu' or 'cuda'; "
-                "or serve without PyTorch: --backend native_dlrm"
-            ) from error
-
-        self._loaded = load(self._options)
-
-    def check(self, request: InferRequest) -> None:
-        """Refuse ids and lengths that the lookup would misread. Raises ServingError."""
-        check_jagged(self._model.facts.layout, request)
-
-    def prepare(self, batch: Batch) -> Compute:
-        """Gather ``batch`` into host buffers; return one forward over them."""
-        return self._model.runtime.prepare(batch)
-
-    def close(self) -> None:
-        """Let go of the model."""
-        self._loaded = None
-
-    @property
-    def _model(self) -> "Loaded":
-        if self._loaded is None:
-            raise RuntimeError("load() has not been called, or close() has")
-        return self._loaded
+        return load(self._options)

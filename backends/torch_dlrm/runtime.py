@@ -13,6 +13,7 @@ import torch
 from backends.cpus import usable_cpus
 from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import DENSE, Staging
+from backends.jagged import JaggedLayout
 from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Device, Module, make_device, parse_device
 from backends.torch_dlrm.options import TorchDlrmOptions
@@ -78,6 +79,11 @@ class Loaded:
     facts: Facts
     spec: ModelSpec
     lanes: int
+
+    @property
+    def layout(self) -> JaggedLayout:
+        """Its id features and how many rows their tables have."""
+        return self.facts.layout
 
 
 def load(options: TorchDlrmOptions) -> Loaded:

@@ -1,0 +1,86 @@
+"""The Backend protocol around a loaded DLRM, whatever computes it."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from backends.jagged import JaggedLayout, check_jagged
+from scheduler.backend import Compute
+from scheduler.errors import LoadError
+from scheduler.types import Batch, InferRequest, ModelSpec
+
+
+class Prepares(Protocol):
+    """What gathers batches and computes them."""
+
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather ``batch`` into host buffers; return one forward over them."""
+
+
+class Loaded(Protocol):
+    """A model ready to serve."""
+
+    @property
+    def runtime(self) -> Prepares:
+        """What computes it."""
+
+    @property
+    def layout(self) -> JaggedLayout:
+        """Its id features and how many rows their tables have."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What it takes and gives."""
+
+    @property
+    def lanes(self) -> int:
+        """How many forwards may run at once."""
+
+
+class DlrmBackend(ABC):
+    """Serve one DLRM; a backend adds ``Options``, how it is loaded and what that needs."""
+
+    def __init__(self, needs: str) -> None:
+        self._needs = needs
+        self._loaded: Loaded | None = None
+
+    @abstractmethod
+    def _load(self) -> Loaded:
+        """Load and warm up the model. Raises LoadError.
+
+        What is heavy is imported here: the command line reads ``Options`` without it.
+        """
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model takes and gives."""
+        return self._model.spec
+
+    @property
+    def lanes(self) -> int:
+        """How many forwards may run at once."""
+        return self._model.lanes
+
+    def load(self) -> None:
+        """Load and warm up the model. Raises LoadError."""
+        try:
+            self._loaded = self._load()
+        except ModuleNotFoundError as error:
+            raise LoadError(f"{error}; {self._needs}") from error
+
+    def check(self, request: InferRequest) -> None:
+        """Refuse ids and lengths that a lookup would misread. Raises ServingError."""
+        check_jagged(self._model.layout, request)
+
+    def prepare(self, batch: Batch) -> Compute:
+        """Gather ``batch`` into host buffers; return one forward over them."""
+        return self._model.runtime.prepare(batch)
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self._loaded = None
+
+    @property
+    def _model(self) -> Loaded:
+        if self._loaded is None:
+            raise RuntimeError("load() has not been called, or close() has")
+        return self._loaded
