@@ -25,7 +25,7 @@ def test_the_beginning_of_stdout_and_the_end_of_stderr_are_kept() -> None:
 
 def test_a_child_that_does_not_end_is_killed() -> None:
     threads = threading.active_count()
-    with pytest.raises(TimeoutError, match="more than 0.2 s"):
+    with pytest.raises(TimeoutError, match=r"more than 0\.2 s"):
         run_bounded([sys.executable, "-c", "import time; time.sleep(600)"], 0.2, 1000)
     assert threading.active_count() == threads
 
