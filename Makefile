@@ -1,7 +1,13 @@
 # make serve | make test | make check. Everything lands in .venv/ and artifacts/; delete them to start over.
 PYTHON  ?= python3
+ifneq ($(filter gpu-check,$(MAKECMDGOALS)),)
+DEVICE  ?= cuda
+endif
 DEVICE  ?= cpu
-MODEL   ?= artifacts/reference$(if $(filter cuda%,$(DEVICE)),-cuda)
+# Trained on MovieLens by the first make serve; the seeded one takes its place where there are no data.
+DEMO      := artifacts/movielens$(if $(filter cuda%,$(DEVICE)),-cuda)
+REFERENCE := artifacts/reference$(if $(filter cuda%,$(DEVICE)),-cuda)
+MODEL   ?= $(DEMO)
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 # DEVICE=cuda takes the CUDA build of FBGEMM; anything else the CPU build.
@@ -22,10 +28,19 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check format proto cpp-reference bars fuzz clean
+.PHONY: serve test test-slow clients check format proto cpp-reference bars gpu-check fuzz clean
 
-serve: $(SERVE) $(MODEL)/manifest.json
-	exec $(BIN)/narsil serve $(MODEL) --device $(DEVICE) $(ARGS)
+# 3 is what narsil train exits with if the data cannot be had.
+serve: $(SERVE)
+	@model=$(MODEL); \
+	if [ $$model = $(DEMO) ] && [ ! -e $$model/manifest.json ]; then \
+	  echo "no $$model yet: training it on MovieLens-100K, about a minute, once ..."; \
+	  $(BIN)/narsil train movielens $$model --device $(DEVICE) || \
+	    { [ $$? = 3 ] && model=$(REFERENCE) || exit 1; \
+	      echo "NO MOVIELENS DATA: serving $$model instead, whose weights are random; make serve tries again"; }; \
+	fi; \
+	[ -e $$model/manifest.json ] || $(BIN)/narsil export $$model --preset reference --device $(DEVICE) || exit 1; \
+	exec $(BIN)/narsil serve $$model --device $(DEVICE) $(ARGS)
 
 test: $(DEV)
 	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) $(ARGS)
@@ -61,11 +76,17 @@ cpp-reference: $(SERVE)
 	cmake --build build/cpp_reference
 
 # Narsil beside that server: docs/benchmarking.md.
-bars: $(SERVE) $(MODEL)/manifest.json
-	$(BIN)/python -m loadtest.bars $(MODEL) $(ARGS)
+bars: $(SERVE) $(REFERENCE)/manifest.json
+	$(BIN)/python -m loadtest.bars $(REFERENCE) $(ARGS)
 
-$(MODEL)/manifest.json: | $(SERVE)
-	$(BIN)/narsil export $(MODEL) --preset reference --device $(DEVICE)
+# On a machine with a CUDA device: every path, graph and kernel, in one table (docs/cuda.md).
+# GPU_PYTHON=python3 takes an interpreter that has PyTorch and FBGEMM for CUDA already.
+GPU_PYTHON ?= $(BIN)/python
+gpu-check: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(DEV))
+	$(GPU_PYTHON) -m loadtest.gpu_check $(if $(OUT),--out $(OUT)) $(ARGS)
+
+$(REFERENCE)/manifest.json: | $(SERVE)
+	$(BIN)/narsil export $(REFERENCE) --preset reference --device $(DEVICE)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -75,7 +96,7 @@ $(SERVE): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (a minute or two) ..."
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) uninstall --yes $(OTHER)
-	@$(PIP) install -e ".[$(EXTRA),export]"
+	@$(PIP) install -e ".[$(EXTRA),export,bench]"
 	@$(PIP) install --no-deps $(TORCHREC)
 	@touch $@
 

@@ -23,6 +23,8 @@ NOTES = {
 }
 # For models that bring no example of their own.
 EXAMPLES = Path(".narsil/examples")
+# Characters of what an artifact says about its own example.
+_MOST_NOTE = 400
 
 
 def show(
@@ -38,7 +40,7 @@ def show(
         console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
     lines = _lines_to_try(config, served, _urls_to_try(config, addresses))
     if lines:
-        console.print("\nTry it:")
+        console.print(f"\nTry it: {_example_note(served[0])}".rstrip(), markup=False)
     for line in lines:
         console.print(f"  {line}", markup=False)
     console.print()
@@ -114,6 +116,16 @@ def _ca(config: Config, name: str) -> str:
     if directory and directory != type(given)().certificate_dir:
         return f" --ca {Path(directory) / 'certificate.pem'}"
     return ""
+
+
+def _example_note(model: Served) -> str:
+    """Return the line that says what the model's own example is about, or ""."""
+    note = Path(model.config.path) / "example.txt"
+    try:
+        with note.open(encoding="utf-8") as file:
+            return file.readline(_MOST_NOTE).strip() if model.config.path else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _example_file(model: Served) -> Path | None:

@@ -24,8 +24,10 @@ narsil COMMAND --help says more."""
 
 ADDED = {
     "export": "make a served artifact from a TorchRec DLRM",
+    "train": "train a model on public data, and export it",
     "convert": "write a model file as safetensors, for serving without PyTorch",
     "bench": "measure a running server",
+    "parity": "compare a model's scores over every backend and transport",
     "export-onnx": "write an artifact as an ONNX file, for serving with ONNX Runtime",
     "perf-data": "write requests for perf_analyzer",
 }

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from app.gpu import GpuSeries
 from app.series import Counters, Gauges, Histograms, Labels
 from scheduler.errors import Code
 from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
@@ -70,6 +71,7 @@ class PrometheusObserver(Observer):
         self._plan = self._gauges(
             "model_plan", "How each model computes", ("model", "version", "plan")
         )
+        self._gpus = self._registered(GpuSeries())
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
@@ -137,6 +139,7 @@ class PrometheusObserver(Observer):
         self._info.by = {(spec.name, spec.version): 1 for spec in specs}
         plans = [(spec.name, spec.version, spec.properties.get("plan", "")) for spec in specs]
         self._plan.by = {labels: 1 for labels in plans if labels[-1]}
+        self._gpus.watch(uuid for spec in specs if (uuid := spec.properties.get("gpu_uuid")))
 
     async def watch_loop(self) -> None:
         """Measure how late the event loop is, for ever."""

@@ -4,8 +4,9 @@
 all rows of feature 0, then all rows of feature 1, and so on.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,9 @@ from scheduler.types import Array, InferRequest
 Ids: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Allocate: TypeAlias = Callable[[int, np.dtype[Any]], npt.NDArray[Any]]
 
+# Up to so many numbers Python looks at faster than NumPy, whose calls cost 2 to 4 us however few.
+FEW = 64
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JaggedLayout:
@@ -25,16 +29,15 @@ class JaggedLayout:
     name: str
     features: tuple[str, ...]
     table_rows: npt.NDArray[np.int64]
+    lengths: str = field(init=False)
+    values: str = field(init=False)
+    fewest_rows: int = field(init=False)
 
-    @property
-    def lengths(self) -> str:
-        """Name of the lengths input."""
-        return f"{self.name}.lengths"
-
-    @property
-    def values(self) -> str:
-        """Name of the ids input."""
-        return f"{self.name}.values"
+    def __post_init__(self) -> None:
+        """Derive once what every request asks for: the inputs' names, the smallest table's rows."""
+        object.__setattr__(self, "lengths", f"{self.name}.lengths")
+        object.__setattr__(self, "values", f"{self.name}.values")
+        object.__setattr__(self, "fewest_rows", int(self.table_rows.min()))
 
     @property
     def values_dtype(self) -> np.dtype[Any]:
@@ -55,23 +58,34 @@ def check_jagged(layout: JaggedLayout, request: InferRequest) -> None:
 
 
 def _is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
+    if 0 < lengths.size <= FEW and 0 < values.size <= FEW:
+        counted, ids = lengths.ravel().tolist(), values.tolist()
+        if min(counted) < 0 or sum(counted) != len(ids) or min(ids) < 0:
+            return False
+        if max(ids) < layout.fewest_rows:
+            return True
     # As unsigned, a negative number exceeds every limit: one maximum checks both ends, and no
     # length above the number of values means that the sums below cannot overflow.
     if int(np.maximum.reduce(_unsigned(lengths), axis=None, initial=0)) > values.size:
         return False
-    counts = np.add.reduce(lengths, axis=1, dtype=np.int64)
-    if int(np.add.reduce(counts)) != values.size:
+    if int(np.add.reduce(lengths, axis=None, dtype=np.int64)) != values.size:
         return False
-    ids = _unsigned(values)
-    if int(np.maximum.reduce(ids, initial=0)) < int(np.minimum.reduce(layout.table_rows)):
+    unsigned_ids = _unsigned(values)
+    if int(np.maximum.reduce(unsigned_ids, initial=0)) < layout.fewest_rows:
         return True
+    counts = np.add.reduce(lengths, axis=1, dtype=np.int64)
     filled = counts > 0
     starts = (np.cumsum(counts) - counts)[filled]
-    return bool((np.maximum.reduceat(ids, starts) < layout.table_rows[filled]).all())
+    return bool((np.maximum.reduceat(unsigned_ids, starts) < layout.table_rows[filled]).all())
 
 
 def _unsigned(array: Array) -> npt.NDArray[np.unsignedinteger[Any]]:
-    return array.view(array.dtype.str.replace("i", "u"))
+    return array.view(_unsigned_dtype(array.dtype))
+
+
+@functools.lru_cache(maxsize=32)
+def _unsigned_dtype(signed: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(signed.str.replace("i", "u"))
 
 
 def _explain(layout: JaggedLayout, lengths: Array, values: Array) -> ServingError:
@@ -128,27 +142,38 @@ class JaggedStaging:
         The requests have passed ``check_jagged``. The arrays view the buffers: valid until the
         next call.
         """
-        # An empty request adds no column, and reduceat below cannot name an empty column range.
-        filled = [request for request in requests if request.rows]
-        lengths = [request.inputs[self._layout.lengths] for request in filled]
-        values = [request.inputs[self._layout.values] for request in filled]
-        features, rows = len(self._layout.features), sum(request.rows for request in filled)
+        features, rows = len(self._layout.features), sum(request.rows for request in requests)
+        ids = sum(request.inputs[self._layout.values].size for request in requests)
         self._lengths = self._grown(self._lengths, features * rows)
-        self._values = self._grown(self._values, sum(array.size for array in values))
-        lengths_out = self._lengths[: features * rows].reshape(features, rows)
-        values_out = self._values[: sum(array.size for array in values)]
-        if filled:
-            np.concatenate(lengths, axis=1, out=lengths_out)
-        if len(filled) == 1:
-            values_out[:] = values[0]
-        elif filled:
-            _interleave(values, _id_counts(filled, lengths_out), values_out)
-        return lengths_out, values_out
+        self._values = self._grown(self._values, ids)
+        lengths = self._lengths[: features * rows].reshape(features, rows)
+        values = self._values[:ids]
+        coalesce(self._layout, requests, lengths, values)
+        return lengths, values
 
     def _grown(self, buffer: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
         if size <= buffer.size:
             return buffer
         return self._allocate(1 << (size - 1).bit_length(), buffer.dtype)
+
+
+def coalesce(
+    layout: JaggedLayout, requests: Sequence[InferRequest], lengths_out: Ids, values_out: Ids
+) -> None:
+    """Write lengths (features, all rows) and values of ``requests``, in their order.
+
+    The requests have passed ``check_jagged``. ``lengths_out`` may be part of a wider array.
+    """
+    # An empty request adds no column, and reduceat below cannot name an empty column range.
+    filled = [request for request in requests if request.rows]
+    if not filled:
+        return
+    values = [request.inputs[layout.values] for request in filled]
+    np.concatenate([request.inputs[layout.lengths] for request in filled], axis=1, out=lengths_out)
+    if len(filled) == 1:
+        values_out[:] = values[0]
+    else:
+        _interleave(values, _id_counts(filled, lengths_out), values_out)
 
 
 def _id_counts(requests: Sequence[InferRequest], lengths: Ids) -> npt.NDArray[np.int64]:

@@ -1,150 +1,165 @@
 """``python -m loadtest.bars ARTIFACT``: the promises, measured beside the C++ yardstick.
 
-Both servers run the same artifact, one thread a forward, pinned to the same processor; the client
-has the other ones. Within a round they take turns, and a figure is the median of the rounds'
+All servers run the same artifact, one thread a forward, on the same processor; the client has the
+other ones. Within a round both sides of a bar take turns, and a figure is the median of the rounds'
 ratios: a slow spell of the machine hits both alike. Exit code 1 if a bar is not met.
 """
 
 import argparse
-import contextlib
 import json
-import os
-import re
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from loadtest import grpc_wire, workload
-from loadtest.closed import Result
+from loadtest.closed import NoServerError
 from loadtest.command import machine
-from loadtest.cpp_reference.serve import YardstickError, serving
+from loadtest.cpp_reference.serve import YardstickError
 from loadtest.lab.tables import print_table
+from loadtest.record import Outcome
+from loadtest.rivals import BARE, CPP, Rivals, Timing, rivals
+from loadtest.workload import Mix, parse_rows
+from scheduler.errors import LoadError
 
-DISTINCT_REQUESTS = 2000
-_ADDRESS = re.compile(r"grpc://([\d.]+):(\d+)")
-_HOST = "127.0.0.1"
+# Of what a closed loop with so many in flight gets: the rate of the open loop.
+_SHARE, _CAPACITY_IN_FLIGHT = 0.7, 16
+_MIX = "1:50+10:30+100:20"
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One promise: ours by the yardstick's, at most or at least ``limit``."""
+    """One promise: ``wire``'s figure by that of ``against``, at most or at least ``limit``.
 
-    figure: Literal["p50", "rate"]
+    ``in_flight`` 0 is an open loop at a share of the capacity, whose p99 goes by its own p50.
+    """
+
+    figure: Literal["p50 ms", "p99 ms", "samples/s"]
+    wire: str
+    against: str
     in_flight: int
-    rows: int
+    rows: str
     limit: float
+
+    @property
+    def at_most(self) -> bool:
+        """Return whether less is better."""
+        return self.figure != "samples/s"
+
+    @property
+    def mix(self) -> Mix:
+        """Return the rows of its requests."""
+        return Mix(parse_rows(self.rows))
 
     def met(self, ratio: float) -> bool:
         """Return whether ``ratio`` keeps it."""
-        return ratio <= self.limit if self.figure == "p50" else ratio >= self.limit
+        return ratio <= self.limit if self.at_most else ratio >= self.limit
 
-    def of(self, result: Result) -> float:
-        """Return the figure: the median latency in seconds, or answers a second."""
-        if result.errors:
-            raise YardstickError(str(result.failures))
-        latencies_s = result.latencies_s
-        if self.figure == "p50":
-            return float(np.median(latencies_s))
-        return len(latencies_s) / result.elapsed_s
+    def round(self, sides: Rivals) -> tuple[float, float]:
+        """Return the figures of ``against`` and of ``wire``. Raises NoServerError."""
+        if self.in_flight:
+            return self._closed(sides, self.against), self._closed(sides, self.wire)
+        most = _sound(sides.closed(self.wire, self.mix, _CAPACITY_IN_FLIGHT))
+        rate = _SHARE * most.answered / most.elapsed_s
+        response = _sound(sides.open(self.wire, self.mix, rate)).response
+        return response.percentile(50) * 1e3, response.percentile(99) * 1e3
+
+    def _closed(self, sides: Rivals, name: str) -> float:
+        if name == BARE:
+            alone = sides.bare(int(self.rows))
+            return len(alone.latencies_s) / alone.elapsed_s * int(self.rows)
+        outcome = _sound(sides.closed(name, self.mix, self.in_flight))
+        if self.figure == "p50 ms":
+            return outcome.service.percentile(50) * 1e3
+        return outcome.answered / outcome.elapsed_s * int(self.rows)
 
 
 BARS = (
-    Bar("p50", 1, 1, 0.70),
-    Bar("p50", 1, 10, 0.75),
-    Bar("p50", 1, 100, 0.80),
-    Bar("rate", 16, 1, 3.0),
-    Bar("rate", 16, 10, 2.5),
-    Bar("rate", 16, 100, 1.5),
-    Bar("rate", 64, 1, 4.0),
+    Bar("p50 ms", "grpc", CPP, 1, "1", 0.70),
+    Bar("p50 ms", "grpc", CPP, 1, "10", 0.75),
+    Bar("p50 ms", "grpc", CPP, 1, "100", 0.80),
+    Bar("samples/s", "grpc", CPP, 16, "1", 3.0),
+    Bar("samples/s", "grpc", CPP, 16, "10", 2.5),
+    Bar("samples/s", "grpc", CPP, 16, "100", 1.5),
+    Bar("samples/s", "grpc", CPP, 64, "1", 4.0),
+    Bar("samples/s", "grpc", BARE, 16, "100", 0.85),
+    Bar("samples/s", "http", "grpc", 16, "100", 0.9),
+    Bar("samples/s", "http3", "grpc", 16, "100", 0.7),
+    Bar("p99 ms", "grpc", "own p50", 0, _MIX, 3.0),
 )
 
 
-@contextlib.contextmanager
-def narsil(artifact: Path, flags: Sequence[str]) -> Iterator[int]:
-    """Serve ``artifact`` in a process of its own; yield the gRPC port. Raises YardstickError."""
-    script = Path(sys.executable).with_name("narsil")
-    command = [str(script), "serve", str(artifact), "--transports=grpc"]
-    command += ["--grpc-port=0", f"--grpc-host={_HOST}", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        found = next(filter(None, map(_ADDRESS.search, process.stdout)), None)
-        try:
-            if found is None:
-                raise YardstickError("narsil serve ended before it was ready; see above")
-            yield int(found[2])
-        finally:
-            process.terminate()
-
-
-def measure(
-    ports: dict[str, int], shape: workload.ModelShape, arguments: argparse.Namespace
-) -> list[dict[str, float | str]]:
-    """Return one line a bar."""
-    lines: list[dict[str, float | str]] = []
-    for bar in BARS:
-        bodies = workload.make_bodies(shape, bar.rows, DISTINCT_REQUESTS, 0, "protobuf")
-        load = grpc_wire.Load(bodies, bar.in_flight, arguments.warmup, arguments.seconds)
-        rounds = [
-            {name: bar.of(grpc_wire.run(_HOST, port, load)) for name, port in ports.items()}
-            for _ in range(arguments.rounds)
-        ]
-        lines.append(_line(bar, rounds))
-    return lines
-
-
-def _line(bar: Bar, rounds: Sequence[dict[str, float]]) -> dict[str, float | str]:
-    ratios = [each["narsil"] / each["c++"] for each in rounds]
+def line(bar: Bar, rounds: Sequence[tuple[float, float]]) -> dict[str, float | str]:
+    """Return what the table says of a bar after ``rounds`` (theirs, ours)."""
+    ratios = [ours / theirs for theirs, ours in rounds]
     ratio = float(np.median(ratios))
-    unit, scale = ("p50 ms", 1e3) if bar.figure == "p50" else ("samples/s", bar.rows)
-    medians = {name: scale * float(np.median([r[name] for r in rounds])) for name in rounds[0]}
+    theirs, ours = np.median(rounds, axis=0)
     return {
-        "figure": unit,
-        "in flight": str(bar.in_flight),
-        "rows": str(bar.rows),
-        **medians,
-        "ratio": ratio,
+        "figure": bar.figure,
+        "wire": bar.wire,
+        "in flight": str(bar.in_flight or f"{_SHARE:.0%} of capacity"),
+        "rows": bar.rows,
+        "against": bar.against,
+        "theirs": float(theirs),
+        "ours": float(ours),
+        "ratio": f"{ratio:.2f}",
         "spread": f"{min(ratios):.2f} - {max(ratios):.2f}",
-        "to reach": f"{'<=' if bar.figure == 'p50' else '>='} {bar.limit}",
+        "to reach": f"{'<=' if bar.at_most else '>='} {bar.limit}",
         "met": "yes" if bar.met(ratio) else "no",
     }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table and how many bars are met; 1 if one is not, 2 if none could be."""
-    parser = argparse.ArgumentParser(prog="python -m loadtest.bars")
-    shown = "(default: %(default)s)"
-    add = parser.add_argument
-    add("artifact", type=Path, help="artifact folder that both servers serve")
-    add("--serve", default="", help="flags for narsil serve, in one word each")
-    add("--rounds", type=int, default=5, help=shown)
-    add("--seconds", type=float, default=2.0, help=f"each measurement {shown}")
-    add("--warmup", type=float, default=0.5, help=f"seconds before each {shown}")
-    arguments = parser.parse_args(argv)
-    print(
-        json.dumps({**machine(), "command": ["python -m loadtest.bars", *(argv or sys.argv[1:])]})
-    )
-    cpus = sorted(os.sched_getaffinity(0))
+    arguments = _arguments(argv)
+    command = ["python -m loadtest.bars", *(argv or sys.argv[1:])]
+    print(json.dumps({**machine(), "command": command}))
+    timing = Timing(arguments.seconds, arguments.warmup)
+    chosen = [BARS[number - 1] for number in arguments.only or range(1, len(BARS) + 1)]
     try:
-        shape = workload.read_shape(arguments.artifact)
-        os.sched_setaffinity(0, cpus[:1])  # inherited by the servers
-        with (
-            serving(arguments.artifact) as url,
-            narsil(arguments.artifact, arguments.serve.split()) as port,
-        ):
-            os.sched_setaffinity(0, cpus[1:] or cpus)
-            lines = measure({"c++": int(url.rsplit(":")[-1]), "narsil": port}, shape, arguments)
-    except (YardstickError, OSError) as error:
+        with rivals(
+            arguments.artifact, arguments.backend, arguments.serve.split(), timing
+        ) as sides:
+            lines = [
+                line(bar, [bar.round(sides) for _ in range(arguments.rounds)]) for bar in chosen
+            ]
+    except (YardstickError, NoServerError, LoadError, OSError) as error:
         print(f"loadtest.bars: {error}", file=sys.stderr)
         return 2
     print_table(lines)
-    met = sum(line["met"] == "yes" for line in lines)
+    met = sum(each["met"] == "yes" for each in lines)
     print(f"{met} of {len(lines)} bars met")
     return 0 if met == len(lines) else 1
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.bars")
+    shown = "(default: %(default)s)"
+    add = parser.add_argument
+    add("artifact", type=Path, help="artifact folder that all serve")
+    add("--backend", default="torch_dlrm", help=f"Narsil's {shown}")
+    add("--serve", default="", help="flags for narsil serve, in one word each")
+    add("--only", type=_number, nargs="+", help=f"these bars, 1 to {len(BARS)} (default: all)")
+    add("--rounds", type=int, default=5, help=shown)
+    add("--seconds", type=float, default=2.0, help=f"each measurement {shown}")
+    add("--warmup", type=float, default=0.5, help=f"seconds before each {shown}")
+    return parser.parse_args(argv)
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= len(BARS):
+        raise ValueError(text)
+    return number
+
+
+def _sound(outcome: Outcome) -> Outcome:
+    """Return ``outcome`` if every request was answered. Raises YardstickError."""
+    if outcome.errors:
+        raise YardstickError(str(outcome.failures))
+    return outcome
 
 
 if __name__ == "__main__":

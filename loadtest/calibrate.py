@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from loadtest import processes
-from loadtest.null_server import PROTOCOLS
 from loadtest.record import Outcome
 
 WARMUP_S, MEASURE_S = 0.2, 1.0
@@ -16,6 +17,7 @@ MOST_LAG_S = 1e-3
 LEAST_ACHIEVED = 0.99
 # Of what the generator can do at most: nearer to it, it would be the generator that is measured.
 MOST_SHARE = 0.9
+_CERTIFICATE = "certificate.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,14 @@ class Ceiling:
 
 
 @contextmanager
-def null_server(scheme: str) -> Iterator[int]:
-    """Run a server that does nothing, in a process of its own; yield its port."""
+def null_server(scheme: str, folder: Path) -> Iterator[int]:
+    """Run a server that does nothing, in a process of its own; yield its port.
+
+    With a certificate, if it needs one, in ``folder``.
+    """
     command = [sys.executable, "-m", "loadtest.null_server", scheme]
+    if scheme == "https":
+        command = [sys.executable, "-m", "loadtest.null_http3", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -47,14 +54,16 @@ def null_server(scheme: str) -> Iterator[int]:
             process.terminate()
 
 
-def ceiling(job: processes.Job) -> Ceiling | None:
-    """Measure the generator of ``job`` alone; None for a wire without a null server."""
-    if job.scheme not in PROTOCOLS:
-        return None
-    with null_server(job.scheme) as port:
+def ceiling(job: processes.Job) -> Ceiling:
+    """Measure the generator of ``job`` alone."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        null_server(job.scheme, Path(folder)) as port,
+    ):
+        ca = str(Path(folder, _CERTIFICATE))
         alone = replace(
             job,
-            target=replace(job.target, host="127.0.0.1", port=port),
+            target=replace(job.target, host="127.0.0.1", port=port, ca=ca),
             warmup_s=WARMUP_S,
             measure_s=MEASURE_S,
             due_s=None,

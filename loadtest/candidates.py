@@ -55,7 +55,7 @@ def load(
     found = []
     for name in [BASE, *(name for name in only or names() if name != BASE)]:
         try:
-            found.append(Candidate(name, _load(artifact, name)))
+            found.append(Candidate(name, load_one(artifact, name)))
         except (LoadError, ModuleNotFoundError) as error:
             if name in only:
                 raise LoadError(f"{name}: {error}") from error
@@ -76,7 +76,8 @@ def names() -> list[str]:
     return found
 
 
-def _load(artifact: Path, name: str) -> Backend:
+def load_one(artifact: Path, name: str) -> Backend:
+    """Load ``backend`` or ``backend:plan``: two lanes of one thread each. Raises LoadError."""
     backend, _, way = name.partition(":")
     plugin = entry_points(group="narsil.backends")[backend].load()
     options = {

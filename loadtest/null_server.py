@@ -1,7 +1,7 @@
 """Answer every request with the same bytes: what it is asked tells the generator's own limit.
 
-``python -m loadtest.null_server grpc|http`` prints its port. It reads no more of a request than
-where it ends, so that it costs less than any client.
+``python -m loadtest.null_server grpc|http`` prints its port; HTTP/3 has ``null_http3``. It reads no
+more of a request than where it ends, so that it costs less than any client.
 """
 
 import asyncio

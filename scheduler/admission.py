@@ -63,7 +63,7 @@ class Admission:
             deadline_s=now + request.timeout_s,
             ids=ids,
             ids_before=self._ids_before(request, ids),
-            group=tuple(name for name in self._optional if name in request.inputs),
+            group=self._group(request),
             expected_s=self._expected_s(request, ids, now),
         )
         try:
@@ -74,6 +74,12 @@ class Admission:
             self._dropped("queue_full")
             raise
         return waiting
+
+    def _group(self, request: InferRequest) -> tuple[str, ...]:
+        """Return what requests that share a batch have in common: the optional inputs given."""
+        if not self._optional:
+            return ()
+        return tuple([name for name in self._optional if name in request.inputs])
 
     def _ids_before(self, request: InferRequest, ids: int) -> npt.NDArray[np.int64] | None:
         """Return where a request that is larger than a batch can be split."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from scheduler.errors import ServingError
+from scheduler.errors import Code, ServingError
 from scheduler.execute import Outcome
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
+from scheduler.waiting import Waiting
 
 
 def answer_of(
@@ -29,3 +30,9 @@ def answer_to_nothing(spec: ModelSpec, request: InferRequest) -> InferResponse:
         if tensor.name in request.outputs or not request.outputs
     }
     return InferResponse(spec.name, spec.version, outputs, Timing(0.0, 0.0, 0))
+
+
+def too_late(waiting: Waiting) -> ServingError:
+    """Return the answer to a request whose deadline has passed."""
+    timeout_ms = waiting.request.timeout_s * 1e3
+    return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")

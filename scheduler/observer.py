@@ -68,7 +68,7 @@ class Observer:
         """A request left without being computed."""
 
     def computed(self, record: Computed) -> None:
-        """A lane finished a batch."""
+        """A lane finished a batch; of one that ran on the event loop, after its answer has left."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what was watched, for a scraper: body and content type for an Accept header."""

@@ -1,8 +1,9 @@
 """What can be set for the scheduling of every model."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from scheduler.rows import can_cut
 from scheduler.types import ModelSpec
 from scheduler.waiting import Limits
 
@@ -100,6 +101,14 @@ class SchedulerOptions:
             max_delay_s=self.max_delay_s,
             ageing_s=self.ageing_s,
         )
+
+    def served(self, spec: ModelSpec) -> ModelSpec:
+        """Return ``spec`` as it is served: with the rows that one request may have, and these."""
+        rows = spec.max_batch_rows
+        if can_cut(spec):
+            rows = min(max(self.max_request_rows, rows), self.limits(spec).max_queue_rows)
+        effective = {f"scheduler.{name}": str(value) for name, value in asdict(self).items()}
+        return replace(spec, max_request_rows=rows, properties={**spec.properties, **effective})
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ class Runner:
         failed: Callable[[str], None],
     ) -> None:
         self._backend = backend
+        self._lane_count = backend.lanes
         self.forecast = Forecast(options.limits(backend.spec), backend.lanes)
         self._clock = clock
         self._wanted = wanted
@@ -52,12 +53,12 @@ class Runner:
     @property
     def free(self) -> int:
         """How many lanes have nothing to do."""
-        return max(0, self._backend.lanes - len(self._running))
+        return max(0, self._lane_count - len(self._running))
 
     @property
     def can_gather_ahead(self) -> bool:
         """Whether no batch waits for a lane yet."""
-        return len(self._running) <= self._backend.lanes
+        return len(self._running) <= self._lane_count
 
     def is_quick(self, load: Load, now: float) -> bool:
         """Return whether ``load`` is worth no hand-off: short by forecast, and no larger than seen.
@@ -90,13 +91,15 @@ class Runner:
         self._lanes.submit(job, ahead=ahead)
 
     def run_inline(self, job: Job) -> None:
-        """Run ``job`` now, on the calling thread, which is the loop's; nobody is called."""
+        """Run ``job`` now, on the calling thread, which is the loop's; nobody is called.
+
+        What there is to ``learn`` of it has time until it is answered.
+        """
         try:
             job.run(self._backend, self._wanted, self._clock, 0)
         except BaseException:  # SystemExit and such would end a lane's thread: not the loop's
             logger.exception("%s: the backend ended its thread", self._backend.spec.name)
             job.lose(self._backend, "a compute thread ended")
-        self._learn(job, self._clock())
 
     def forget_unbegun(self) -> list[Job]:
         """Return the jobs that no lane has begun, and forget them: they will not be ``done``.
@@ -124,13 +127,14 @@ class Runner:
         self._running.discard(job)
         if not self._running:
             self._stop_watching()
-        self._learn(job, now)  # first: what is next is chosen by it
+        self.learn(job, now)  # first: what is next is chosen by it
         self._done(job)
 
     def _left_s(self, job: Job, now: float) -> float:
         return max(0.0, self.forecast.batch_s(job.rows, job.ids) - job.elapsed_s(now))
 
-    def _learn(self, job: Job, now: float) -> None:
+    def learn(self, job: Job, now: float) -> None:
+        """Learn from a job that was over ``now``."""
         if job.runs != 1:
             return  # one that was retried in parts says nothing of its size
         took_s = job.elapsed_s(now)

@@ -8,10 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 from scheduler.admission import Admission
-from scheduler.answers import answer_of, answer_to_nothing
+from scheduler.answers import answer_of, answer_to_nothing, too_late
 from scheduler.backend import Backend
 from scheduler.errors import Code, ServingError
 from scheduler.execute import close
@@ -20,7 +19,6 @@ from scheduler.observer import Computed, DropReason, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.queue import RequestQueue
 from scheduler.replies import Replies
-from scheduler.rows import can_cut
 from scheduler.runner import Runner
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
@@ -47,7 +45,7 @@ class Scheduler:
         changed: Callable[[], None],
         clock: Clock = time.monotonic,
     ) -> None:
-        self.spec: ModelSpec = _served(backend.spec, options)
+        self.spec: ModelSpec = options.served(backend.spec)
         self.failure: str | None = None
         self._backend = backend
         self._options = options
@@ -173,19 +171,21 @@ class Scheduler:
 
     def _run_inline(self, job: Job) -> None:
         self._runner.run_inline(job)
-        self._conclude(job)
+        ended_s = self._clock()
+        self._conclude(job, inline=True)
+        self._later(lambda: self._runner.learn(job, ended_s))
 
     def _job_done(self, job: Job) -> None:
         if not job.lost:
             self._guard(self._dispatch)  # first: lanes must not wait while answers are handed out
         self._conclude(job)
 
-    def _conclude(self, job: Job) -> None:
-        self._guard(lambda: self._answer(job))
+    def _conclude(self, job: Job, *, inline: bool = False) -> None:
+        self._guard(lambda: self._answer(job, inline=inline))
         if job.lost:
             self._fail(job.lost)
 
-    def _answer(self, job: Job) -> None:
+    def _answer(self, job: Job, *, inline: bool) -> None:
         ran: list[tuple[Piece, float]] = []
         for piece, outcome in zip(job.pieces, job.outcomes, strict=True):
             piece.waiting.handed_out -= 1
@@ -202,7 +202,10 @@ class Scheduler:
                 self._guard(self._dispatch)
         if ran:
             self._learn(ran[0][0].waiting)
-            self._observe(job, ran)
+            if inline:
+                self._later(lambda: self._observe(job, ran))
+            else:
+                self._observe(job, ran)
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)
@@ -220,13 +223,14 @@ class Scheduler:
 
     def _learn(self, waiting: Waiting) -> None:
         """Compare how long the request was expected to take with what it took, or has so far."""
-        if waiting.ids_before is None:  # else only a part of it is over
+        # Else nothing was expected, or only a part of it is over.
+        if waiting.expected_s and waiting.ids_before is None:
             took_s = self._clock() - waiting.arrived_s
             self._forecast.came_true(waiting.expected_s, took_s, waiting.request.priority)
 
     def _expire(self, waiting: Waiting) -> None:
         never_ran = self._queue.remove(waiting)  # else it runs, and its answer comes too late
-        self._replies.give(waiting, _too_late(waiting))
+        self._replies.give(waiting, too_late(waiting))
         if never_ran:
             self._learn(waiting)
             self._dropped("deadline")
@@ -241,7 +245,7 @@ class Scheduler:
     def _miss(self, piece: Piece) -> None:
         """Answer a request that the queue gave up: its deadline has passed, or is too near."""
         self._learn(piece.waiting)
-        self._replies.give(piece.waiting, _too_late(piece.waiting))
+        self._replies.give(piece.waiting, too_late(piece.waiting))
         self._not_run(piece, "deadline")
 
     def _not_run(self, piece: Piece, reason: DropReason) -> None:
@@ -256,6 +260,13 @@ class Scheduler:
 
     def _dropped(self, reason: DropReason) -> None:
         self._guard(lambda: self._observer.dropped(self.spec.name, reason))
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """Take ``step`` once who has just been answered has sent the answer: it is waited for.
+
+        Not in the next turn of the loop, where the task is woken: what it writes leaves at its end.
+        """
+        self._loop.call_soon(self._loop.call_soon, self._guard, step)
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Take ``step``; a fault in the batcher itself fails the model instead of stranding all."""
@@ -283,18 +294,3 @@ class Scheduler:
             piece.waiting.handed_out -= 1
             self._not_run(piece, "draining")
         self._guard(self._report_queue)
-
-
-def _served(spec: ModelSpec, options: SchedulerOptions) -> ModelSpec:
-    """Return ``spec`` as it is served: with the rows that one request may have, and ``options``."""
-    rows = spec.max_batch_rows
-    if can_cut(spec):
-        most_rows = options.limits(spec).max_queue_rows
-        rows = min(max(options.max_request_rows, rows), most_rows)
-    effective = {f"scheduler.{name}": str(value) for name, value in asdict(options).items()}
-    return replace(spec, max_request_rows=rows, properties={**spec.properties, **effective})
-
-
-def _too_late(waiting: Waiting) -> ServingError:
-    timeout_ms = waiting.request.timeout_s * 1e3
-    return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")

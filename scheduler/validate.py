@@ -74,14 +74,8 @@ def _casts(given: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
 def _fits(wanted: tuple[Dim, ...], shape: tuple[int, ...], rows: int) -> bool:
     if len(shape) != len(wanted):
         return False
-    sizes = _sizes(wanted, rows)
-    return shape == sizes or all(map(_dim_fits, sizes, shape))
-
-
-def _dim_fits(dim: Dim, size: int) -> bool:
-    return dim in ("*", size)
-
-
-@functools.lru_cache(maxsize=1024)
-def _sizes(dims: tuple[Dim, ...], rows: int) -> tuple[Dim, ...]:
-    return tuple(rows if dim == "rows" else dim for dim in dims)
+    # A plain loop: three of these are half of what checking a small request against a spec costs.
+    for dim, size in zip(wanted, shape, strict=True):
+        if dim not in (size, "*") and not (dim == "rows" and size == rows):
+            return False
+    return True

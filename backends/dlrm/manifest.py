@@ -14,6 +14,8 @@ MODEL_FILE, MANIFEST_FILE, GOLDEN_FILE = "model.pt", "manifest.json", "golden.np
 # What takes the place of MODEL_FILE in a folder whose model is a torch.export program.
 PROGRAM_FILE = "model.pt2"
 EXAMPLE_FILE = "example.json"
+# What narsil train puts beside them: FP32 weights, and labelled rows held out from training.
+WEIGHTS_FILE, HELDOUT_FILE = "weights.safetensors", "heldout.npz"
 FORMAT = 1
 # What the manifest of a converted model has as its "kind"; ours has none.
 NATIVE_KIND = "native_dlrm"

@@ -4,8 +4,8 @@
 (rows, dim + pairs): the dense vector, then the products of every pair of the features + 1 vectors,
 row by row of the triangle above the diagonal. Arrays are those of the kernel's own library.
 
-Nothing serves with these yet: ``native_dlrm`` has its own kernel, fused with the lookup, and the
-CUDA path of ``torch_dlrm`` is to ask ``choose`` for one.
+The lean plan of ``torch_dlrm`` asks ``choose`` for one on a GPU; ``native_dlrm`` has its own,
+fused with the lookup.
 """
 
 from collections.abc import Callable

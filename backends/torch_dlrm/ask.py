@@ -53,7 +53,12 @@ def answer(model_file: Path) -> Answers:
     """
     probes = make_probes(read_weights(model_file, verify=False))
     module, derived = load_model(model_file, torch.device("cpu"))
-    output, scores = _run(module, probes)
+    device = torch.device(derived.device or "cpu")
+    if device.type != "cpu":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise NoAnswerError(f"it was exported for {device}, which is not here")
+        module, _ = load_model(model_file, device)
+    output, scores = _run(module, probes, device)
     return Answers(
         sha256=file_sha256(model_file),
         probes=digest(probes),
@@ -65,14 +70,21 @@ def answer(model_file: Path) -> Answers:
     )
 
 
-def _run(module: Module, probes: Sequence[Probe]) -> tuple[str, tuple[Array, ...]]:
+def _run(
+    module: Module, probes: Sequence[Probe], device: torch.device
+) -> tuple[str, tuple[Array, ...]]:
     names: set[str] = set()
 
     def forward(inputs: dict[str, Array]) -> Array:
-        outputs = module({name: torch.from_numpy(array) for name, array in inputs.items()})
+        outputs = module(
+            {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+        )
         names.update(outputs)
         (scores,) = outputs.values()
-        array: Array = scores.numpy()
+        if device.type != "cpu":
+            # Its own copy to the host may not have been waited for.
+            torch.cuda.synchronize(device)
+        array: Array = scores.cpu().numpy()
         return array
 
     try:

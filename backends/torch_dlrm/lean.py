@@ -134,11 +134,14 @@ class Scores(torch.nn.Module):
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Return the scores (rows,)."""
-        dense = self.dense(dense)
+        over: Tensor = self.over(self.interact(self.dense(dense), pooled))
+        return over.sigmoid_().view(-1)
+
+    def interact(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """Return the dense vectors (rows, dim) and the products of all pairs beside them."""
         vectors = torch.cat((dense, pooled), 1).view(-1, self._vectors, self._dim)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).view(-1, self._vectors**2)
-        over: Tensor = self.over(torch.cat((dense, products.index_select(1, self.pairs)), 1))
-        return over.sigmoid_().view(-1)
+        return torch.cat((dense, products.index_select(1, self.pairs)), 1)
 
 
 class _Forward(torch.nn.Module):

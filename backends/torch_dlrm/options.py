@@ -6,7 +6,10 @@ from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "plan" and of "tables".
 AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
-COPY, MAP = "copy", "map"
+COPY, MAP, UVM = "copy", "map", "uvm"
+# Values of "interaction" beside AUTO, and of "graphs".
+TORCH, TRITON, CUTILE = "torch", "triton", "cutile"
+OFF = "off"
 # Values of "dense".
 FP32, BF16 = "fp32", "bf16"
 
@@ -38,12 +41,24 @@ class TorchDlrmOptions:
     tables: str = field(
         default="copy",
         metadata={
-            "help": "of a lean plan: copy into memory, or map the file, unchanged from then on"
+            "help": "of a lean plan: copy into the device's memory; map the file, unchanged from"
+            " then on (CPU); uvm: host memory that a GPU reads"
         },
     )
     dense: str = field(
         default="fp32",
         metadata={"help": "of a lean plan: dense layers in fp32 or bf16 (CPUs with AMX; docs)"},
+    )
+    interaction: str = field(
+        default="auto",
+        metadata={
+            "help": "lean plan on a GPU: auto (triton if proven right there, else torch), torch,"
+            " triton or cutile"
+        },
+    )
+    graphs: str = field(
+        default="auto",
+        metadata={"help": "lean plan on a GPU: auto replays CUDA graphs if that works; off"},
     )
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
 
@@ -65,5 +80,7 @@ class TorchDlrmOptions:
         check_least(self, "intra_op_threads", 0)
         check_least(self, "dense_features", 0)
         check_choice(self, "plan", (AUTO, LEAN, ARTIFACT))
-        check_choice(self, "tables", (COPY, MAP))
+        check_choice(self, "tables", (COPY, MAP, UVM))
+        check_choice(self, "interaction", (AUTO, TORCH, TRITON, CUTILE))
+        check_choice(self, "graphs", (AUTO, OFF))
         check_choice(self, "dense", (FP32, BF16))

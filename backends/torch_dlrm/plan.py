@@ -1,7 +1,7 @@
 """Choose how a model is computed: by the lean plan where it is proven right, else as it came."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ import torch
 from backends.dlrm.artifact import Artifact
 from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
 from backends.torch_dlrm.artifact import Derived
-from backends.torch_dlrm.device import Module
+from backends.torch_dlrm.device import Module, Serving
 from backends.torch_dlrm.formats import load_model, read_weights
+from backends.torch_dlrm.gpu.hardware import Gpu
+from backends.torch_dlrm.gpu.load import lean_on_gpu
 from backends.torch_dlrm.lean import Lean
 from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, FP32, LEAN, TorchDlrmOptions
-from backends.torch_dlrm.probes import TOLERANCE, Probe, difference, doubt, make_probes
+from backends.torch_dlrm.probes import GPU_MARGIN, TOLERANCE, Probe, difference, doubt, make_probes
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
@@ -38,28 +40,29 @@ _COMPILED = (
 class Plan:
     """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN.
 
-    ``dense`` is what its dense layers compute in. ``locks`` says that a forward holds Python's
-    lock, so that more lanes than one are of no use.
+    The lean plan of a GPU is proven with all that serves it; others are modules, to be served.
+    ``dense`` is what the dense layers compute in.
     """
 
     name: str
     reason: str
-    module: Module
+    compute: Module | Serving
     derived: Derived
-    locks: bool = False
     dense: str = FP32
 
 
-def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
+def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int) -> Plan:
     """Load ``artifact`` by the plan that ``options`` want and the facts allow. Raises LoadError."""
-    plan = _choose(options, artifact, device)
+    plan = _choose(options, artifact, device, lanes)
     artifact.check_unchanged()
     return plan
 
 
-def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
+def _choose(
+    options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int
+) -> Plan:
     try:
-        return _lean(options, artifact, device)
+        return _lean(options, artifact, device, lanes)
     except NoTorchScriptError:
         raise
     except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:
@@ -68,34 +71,39 @@ def _choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device)
         raise LoadError(f"--plan {LEAN}: {reason}")
     if options.dense != FP32:
         raise LoadError(f"--dense {options.dense} needs the lean plan: {reason}")
-    locks = is_compiled(artifact.model_file)
-    if locks and options.plan != ARTIFACT:
+    if is_compiled(artifact.model_file) and options.plan != ARTIFACT:
         raise LoadError(_COMPILED.format(artifact.model_file))
     module, derived = load_model(artifact.model_file, device)
     if options.plan == AUTO:
         _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
-    return Plan(ARTIFACT, reason, module, derived, locks)
+    return Plan(ARTIFACT, reason, module, derived)
 
 
-def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device) -> Plan:
+def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int) -> Plan:
     """Return the lean plan. Raises why not, or LoadError for weights that nobody should serve."""
-    if device.type != "cpu":
-        raise NotRecognisedError("the lean plan runs on a CPU")
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
     dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
     if options.plan == ARTIFACT:
         raise NotRecognisedError("not wanted")
     probes = make_probes(dlrm)
     answers = _answers(artifact, probes)
-    lean = Lean(dlrm, answers.output, copy=options.tables == COPY)
-    _prove(lean, dlrm, probes, answers)
-    if options.dense != FP32:
-        lean.round_layers(dlrm, options.dense)
-        _check_rounded(lean, probes, answers, options.dense)
     derived = Derived(
         answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
     )
-    return Plan(LEAN, "", lean, derived, dense=options.dense)
+    if device.type == "cpu":
+        lean = Lean(dlrm, answers.output, copy=options.tables == COPY)
+        _prove(lean, dlrm, probes, answers)
+        if options.dense != FP32:
+            lean.round_layers(dlrm, options.dense)
+            _check_rounded(lean, probes, answers, options.dense)
+        return Plan(LEAN, "", lean, derived, options.dense)
+    if options.dense != FP32:
+        raise LoadError(f"--dense {options.dense} is for the CPU, not for --device {device}")
+    # Other kernels add up in another order.
+    wider = [replace(probe, tolerance=GPU_MARGIN * probe.tolerance) for probe in probes]
+    proof = partial(doubt, dlrm, probes=wider, theirs=answers.scores)
+    serving = lean_on_gpu(options, dlrm, answers.output, lanes, proof, Gpu(device))
+    return Plan(LEAN, "", serving, derived)
 
 
 def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:

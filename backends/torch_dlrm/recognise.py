@@ -15,7 +15,9 @@ from backends.torch_dlrm.weights import BITS, Dlrm, Layer, Tables, check_bounds,
 from backends.torchscript_file.tree import Module, modules
 
 _LOOKUP = "IntNBitTableBatchedEmbeddingBagsCodegen"
-_HOST, _FP32 = 3, 0
+_FP32 = 0
+# Where fbgemm's EmbeddingLocation says the tables are: in the device's memory, in the host's.
+_BLOCKS = {0: "weights_dev", 3: "weights_host"}
 
 
 class NotRecognisedError(Exception):
@@ -93,8 +95,9 @@ def _tables(lookup: Module) -> Tables:
     types = _array(lookup, "weights_tys", np.uint8)
     if not set(types.tolist()) <= BITS.keys():
         raise NotRecognisedError(f"its tables are of types {sorted(set(types.tolist()))}")
-    if (_array(lookup, "weights_placements", np.int32) != _HOST).any():
-        raise NotRecognisedError("its tables are not all in host memory")
+    places = set(_array(lookup, "weights_placements", np.int32).tolist())
+    if len(places) != 1 or not places <= _BLOCKS.keys():
+        raise NotRecognisedError("its tables are not all in host memory, nor all in a GPU's")
     if _number(lookup, "output_dtype") != _FP32:
         raise NotRecognisedError("its lookup gives no float32")
     total = _number(lookup, "total_D")
@@ -104,7 +107,7 @@ def _tables(lookup: Module) -> Tables:
         raise NotRecognisedError("its tables differ in width")
     largest = ("int2", "int4", "int8", "float16", "float32")
     return Tables(
-        block=_array(lookup, "weights_host", np.uint8),
+        block=_array(lookup, _BLOCKS[places.pop()], np.uint8),
         starts=_array(lookup, "weights_offsets", np.int64),
         types=types,
         rows=_array(lookup, "rows_per_table", np.int64),

@@ -3,9 +3,10 @@
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,40 +16,37 @@ from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import DENSE, Staging
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.artifact import Derived, Facts, settle
-from backends.torch_dlrm.device import Device, Module, make_device, parse_device
+from backends.torch_dlrm.device import Cpu, Gather, RunGathered, Serving, parse_device
+from backends.torch_dlrm.gpu.hardware import Gpu
+from backends.torch_dlrm.gpu.load import artifact_on_gpu
+from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
+from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.torchscript import libraries
 from scheduler.backend import Compute
-from scheduler.errors import LoadError
+from scheduler.errors import LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 _log = logging.getLogger(__name__)
 
 
 class Runtime:
-    """Run one module, on as many devices' lanes at once as there are ``devices``.
+    """Run what serves a model, on as many of its lanes at once as it has.
 
     Host buffers are reused: one set for each batch that computes, and one for each that is
     gathered meanwhile.
     """
 
-    def __init__(
-        self,
-        module: Module,
-        outputs: tuple[str, ...],
-        devices: list[Device],
-        make_staging: Callable[[], Staging],
-    ) -> None:
-        self._module = module
+    def __init__(self, serving: Serving, outputs: tuple[str, ...]) -> None:
         self._outputs = outputs
-        self._make_staging = make_staging
-        self._devices: queue.SimpleQueue[Device] = queue.SimpleQueue()
-        self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
-        self._stagings.put(make_staging())
-        for device in devices:
-            self._devices.put(device)
-            self._stagings.put(make_staging())
+        self._make_gather = serving.make_gather
+        self._lanes: queue.SimpleQueue[RunGathered] = queue.SimpleQueue()
+        self._gathers: queue.SimpleQueue[Gather] = queue.SimpleQueue()
+        self._gathers.put(self._make_gather())
+        for lane in serving.lanes:
+            self._lanes.put(lane)
+            self._gathers.put(self._make_gather())
 
     def prepare(self, batch: Batch) -> Compute:
         """Gather ``batch``; return what computes the wanted outputs, in memory of their own.
@@ -56,18 +54,22 @@ class Runtime:
         A result that is never called gives its buffers to the garbage collector; others are made.
         """
         try:
-            staging = self._stagings.get_nowait()
+            gather = self._gathers.get_nowait()
         except queue.Empty:
-            staging = self._make_staging()
-        return partial(self._compute, staging, staging.gather(batch))
-
-    def _compute(self, staging: Staging, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        device = self._devices.get()
+            gather = self._make_gather()
         try:
-            outputs = device.run(self._module, inputs)
+            return partial(self._compute, gather, gather(batch))
+        except ServingError:  # too large just now, and its buffers are as good as before
+            self._gathers.put(gather)
+            raise
+
+    def _compute(self, gather: Gather, gathered: Any) -> dict[str, Array]:
+        lane = self._lanes.get()
+        try:
+            outputs = lane(gathered)
         finally:
-            self._devices.put(device)
-            self._stagings.put(staging)
+            self._lanes.put(lane)
+            self._gathers.put(gather)
         return {name: _by_row(outputs[name]) for name in self._outputs or outputs}
 
 
@@ -90,30 +92,50 @@ def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
-    plan = choose(options, artifact, device)
-    lanes, threads = _parallelism(options, device, plan)
-    _check_device(device, plan.derived)
+    lanes, threads = _parallelism(options, device, locks=is_compiled(artifact.model_file))
+    plan = choose(options, artifact, device, lanes)
     facts = settle(options, artifact, plan.derived)
-    devices = [make_device(device, threads) for _ in range(lanes)]
-    make_staging = partial(
-        Staging, facts.layout, facts.dense_features, options.max_batch_rows, devices[0].allocate
-    )
-    runtime = Runtime(plan.module, options.outputs, devices, make_staging)
+    serving = _serving(plan, facts, options, device, (lanes, threads))
+    runtime = Runtime(serving, options.outputs)
     outputs = _probe(runtime, facts)
-    _warm_up(runtime, facts, options.max_batch_rows)
+    _warm_up(runtime, facts, serving.most_rows)
     parallelism = {"lanes": str(lanes), "threads_per_forward": str(threads)}
     properties = _properties(artifact, facts, plan) | {"device": str(device)} | parallelism
-    spec = _spec(facts, outputs, options.max_batch_rows, properties)
+    spec = _spec(facts, outputs, serving.most_rows, properties | dict(serving.properties))
     return Loaded(runtime, facts, spec, lanes)
 
 
-def _parallelism(options: TorchDlrmOptions, device: torch.device, plan: Plan) -> tuple[int, int]:
+def _serving(
+    plan: Plan,
+    facts: Facts,
+    options: TorchDlrmOptions,
+    device: torch.device,
+    parallelism: tuple[int, int],
+) -> Serving:
+    """Return what serves ``plan`` on ``device``, with lanes and threads a forward."""
+    if isinstance(plan.compute, Serving):
+        return plan.compute
+    _check_device(device, plan.derived)
+    (lanes, threads), rows = parallelism, options.max_batch_rows
+    if device.type != "cpu":
+        form = Form(facts.layout, facts.dense_features)
+        return artifact_on_gpu(plan.compute, form, lanes, rows, Gpu(device))
+
+    def make_gather() -> Gather:
+        return Staging(facts.layout, facts.dense_features, rows, np.empty).gather
+
+    return Serving([Cpu(plan.compute, threads).run] * lanes, make_gather, rows, {})
+
+
+def _parallelism(
+    options: TorchDlrmOptions, device: torch.device, *, locks: bool
+) -> tuple[int, int]:
     """Return lanes and threads per forward: whole forwards side by side beat split ones.
 
-    Raises LoadError for lanes that would wait for each other.
+    ``locks`` says that a forward holds Python's lock. Raises LoadError for lanes that would wait.
     """
     cpus = usable_cpus()
-    if plan.locks:
+    if locks:
         if options.lanes > 1:
             raise LoadError(
                 f"--lanes {options.lanes}: an AOTInductor package holds Python's lock while it "

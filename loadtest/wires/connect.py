@@ -8,12 +8,21 @@ from loadtest.drive import abandon
 from loadtest.wires.base import Target, Wire
 from loadtest.wires.grpc import GrpcWire
 from loadtest.wires.http1 import Http1Wire
-from loadtest.wires.http3 import Http3Wire
+
+
+def _http3(target: Target) -> Wire:
+    # Its library comes with the extra "bench", and is not needed by the other wires.
+    try:
+        from loadtest.wires.http3 import Http3Wire  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise NoServerError(f"no {error.name} here: pip install '.[bench]'") from error
+    return Http3Wire(target)
+
 
 SCHEMES: Mapping[str, Callable[[Target], Wire]] = {
     "grpc": GrpcWire,
     "http": Http1Wire,
-    "https": Http3Wire,
+    "https": _http3,
 }
 
 

@@ -1,6 +1,7 @@
-"""HTTP/3 on aioquic without asyncio: many requests at once on one connection.
+"""HTTP/3 on qh3 without asyncio: many requests at once on one connection.
 
-aioquic costs more than most servers: judge its figures by the calibration.
+qh3 has aioquic's interface on a core in Rust, which costs a fifth; the server cannot use it
+(docs/decisions/0007).
 """
 
 import contextlib
@@ -8,32 +9,32 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from aioquic.h3.connection import ErrorCode, H3Connection
-from aioquic.h3.events import DataReceived, HeadersReceived
-from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StreamReset
+from qh3.h3.connection import ErrorCode, H3Connection
+from qh3.h3.events import DataReceived, HeadersReceived
+from qh3.quic.configuration import QuicConfiguration
+from qh3.quic.connection import QuicConnection, QuicConnectionError
+from qh3.quic.events import ConnectionTerminated, HandshakeCompleted, StreamReset
 
 from loadtest.closed import NoServerError
 from loadtest.wires.base import CONNECT_TIMEOUT_S, Answer, Target
 from transports.codecs.problem_json import problem_detail
+from transports.http3.bulk import BulkSocket
 
-_DATAGRAM_BYTES = 65_535
-_DATAGRAMS_PER_READ = 64
-_BUFFER_BYTES = 4 << 20
+_READS_AT_ONCE = 64
 
 
 class Http3Wire:
     """One QUIC connection."""
 
-    free = True
     blocked = False  # what the kernel does not take QUIC sends again
 
     def __init__(self, target: Target) -> None:
         self._quic = QuicConnection(configuration=_configuration(target))
         self._socket = _connected(target)
+        self._bulk = BulkSocket(self._socket)
         self._peer = self._socket.getpeername()[:2]
         self._http = H3Connection(self._quic)
         self._tickets: dict[int, int] = {}
@@ -61,6 +62,12 @@ class Http3Wire:
         timer_s = self._quic.get_timer()
         return float("inf") if timer_s is None else timer_s
 
+    @property
+    def free(self) -> bool:
+        """Say whether the server takes another stream."""
+        begun = self._quic.get_next_available_stream_id() // 4
+        return begun < self._quic.max_concurrent_bidi_streams
+
     def fileno(self) -> int:
         """Return the socket's number."""
         return self._socket.fileno()
@@ -69,9 +76,10 @@ class Http3Wire:
         """Begin a request."""
         stream_id = self._quic.get_next_available_stream_id()
         length = (b"content-length", b"%d" % len(body))
-        self._http.send_headers(stream_id, [*self._head, length], end_stream=not body)
-        if body:
-            self._http.send_data(stream_id, body, end_stream=True)
+        with _no_server():
+            self._http.send_headers(stream_id, [*self._head, length], end_stream=not body)
+            if body:
+                self._http.send_data(stream_id, body, end_stream=True)
         self._tickets[stream_id] = ticket
         self._streams[ticket] = stream_id
 
@@ -79,25 +87,25 @@ class Http3Wire:
         """Reset the request's stream."""
         stream_id = self._streams.pop(ticket)
         del self._tickets[stream_id]
-        self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+        with _no_server():
+            self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
 
     def flush(self) -> None:
         """Send every datagram that is due."""
-        for data, _ in self._quic.datagrams_to_send(time.monotonic()):
-            with contextlib.suppress(OSError):
-                self._socket.send(data)
+        due = self._quic.datagrams_to_send(time.monotonic())
+        self._bulk.send([(data, None) for data, _ in due])
 
     def receive(self) -> list[Answer]:
         """Read what has arrived; return the answers that are now complete."""
-        for _ in range(_DATAGRAMS_PER_READ):
+        for _ in range(_READS_AT_ONCE):
             try:
-                data = self._socket.recv(_DATAGRAM_BYTES)
+                data, step, _ = self._bulk.receive()
             except BlockingIOError:
                 break
             except OSError as error:
                 raise NoServerError(f"connection lost: {error}") from error
-            self._quic.receive_datagram(data, self._peer, time.monotonic())
+            self._quic.receive_gro_buffer(data, step, self._peer, time.monotonic())
         if self.due_s <= time.monotonic():
             self._quic.handle_timer(time.monotonic())
         return self._events()
@@ -158,6 +166,15 @@ class Http3Wire:
         return [Answer(ticket, status, detail, body)]
 
 
+@contextlib.contextmanager
+def _no_server() -> Iterator[None]:
+    """Translate what qh3 says of a connection that the server has closed."""
+    try:
+        yield
+    except QuicConnectionError as error:
+        raise NoServerError(f"connection lost: {error.reason_phrase}") from error
+
+
 def _configuration(target: Target) -> QuicConfiguration:
     # aioquic reads the file only in the middle of the handshake, where its error is lost.
     try:
@@ -177,8 +194,6 @@ def _connected(target: Target) -> socket.socket:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         udp = socket.socket(family, socket.SOCK_DGRAM)
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            udp.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
         udp.connect(address)
     except OSError as error:
         raise NoServerError(str(error)) from error

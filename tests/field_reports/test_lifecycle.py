@@ -12,7 +12,7 @@ import pytest
 
 import scheduler
 from backends.fake import FakeBackend, FakeOptions
-from backends.torch_dlrm.device import is_sticky
+from backends.torch_dlrm.gpu.faults import Fault, fault_of
 from scheduler.engine import Engine
 from scheduler.errors import Code, DeviceLostError
 from scheduler.observer import Observer
@@ -44,7 +44,7 @@ async def test_an_error_that_sticks_to_the_device_takes_readiness_and_liveness_o
 
     def fail(batch: Batch) -> None:
         error = RuntimeError(message)
-        raise DeviceLostError(message) if is_sticky(error) else error
+        raise DeviceLostError(message) if fault_of(error) is Fault.LOST else error
 
     async with probes(served_fake.urls, served_fake.ca) as seen:
         assert await seen.say() == said(startup=True, ready=True, live=True)
@@ -66,7 +66,7 @@ async def test_an_error_that_does_not_stick_leaves_the_model_ready(
 
     def fail(batch: Batch) -> None:
         error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        raise DeviceLostError(str(error)) if is_sticky(error) else error
+        raise DeviceLostError(str(error)) if fault_of(error) is Fault.LOST else error
 
     healthy, fake.before_run = fake.before_run, fail
     async with (

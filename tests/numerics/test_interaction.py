@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import torch
 from backends.kernels.interaction import KERNELS, available, choose
 from scheduler.errors import LoadError
 from tests.fixtures.interaction import SHAPES, assert_interaction, vectors_of
+
+# Those of test_lookup_triton.py.
+LOOKUP_TESTS = 5
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +68,16 @@ def test_shapes_that_do_not_fit_are_refused(name: str, why_off: dict[str, str]) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="triton is not installed")
-def test_the_triton_kernel_passes_in_its_interpreter() -> None:
+def test_the_triton_kernels_pass_in_its_interpreter() -> None:
+    lookup = Path(__file__).with_name("test_lookup_triton.py")
     command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
-               "-k", "triton and not interpreter", __file__]  # fmt: skip
+               "-k", "triton and not interpreter", __file__, str(lookup)]  # fmt: skip
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert f"{len(SHAPES) + 1} passed" in done.stdout
+    assert f"{len(SHAPES) + 1 + LOOKUP_TESTS} passed" in done.stdout
     assert "skipped" not in done.stdout
 
 

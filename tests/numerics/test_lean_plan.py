@@ -145,6 +145,19 @@ def test_scores_that_no_table_moves_prove_nothing(dlrm: Dlrm) -> None:
     assert found == "no score depends visibly on feature 0: a wrong table could pass"
 
 
+def test_tables_exported_into_a_gpu_s_memory_are_the_same_tables(
+    small_artifact: Path, tmp_path: Path, dlrm: Dlrm
+) -> None:
+    module = load_module(small_artifact / MODEL_FILE, torch.device("cpu"))
+    lookup = next(part for part in module.modules() if hasattr(part, "weights_host"))
+    lookup.weights_dev, lookup.weights_host = lookup.weights_host, lookup.weights_dev
+    lookup.weights_placements.zero_()  # type: ignore[operator]
+    with quiet():
+        module.save(tmp_path / MODEL_FILE)
+    found = recognise(read_torchscript(tmp_path / MODEL_FILE).root)
+    np.testing.assert_array_equal(found.tables.block, dlrm.tables.block)
+
+
 @pytest.mark.parametrize("last", [0, 25])
 def test_tables_that_end_after_their_bytes_are_refused(dlrm: Dlrm, last: int) -> None:
     longer = replace(dlrm.tables, rows=dlrm.tables.rows + 5 * np.eye(26, dtype=np.int64)[last])

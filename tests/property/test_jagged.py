@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.jagged import JaggedLayout, JaggedStaging, check_jagged
+from backends.jagged import FEW, JaggedLayout, JaggedStaging, check_jagged
 from scheduler.errors import Code, ServingError
 from scheduler.types import InferRequest
 
@@ -107,19 +107,23 @@ def test_one_id_outside_its_table_is_named(case: Case, dtype: str, data: st.Data
 ANY_INT64 = st.integers(0, 1) | st.integers(-(2**63), 2**63 - 1)
 
 
+# Without more rows they are so few that Python looks at them, not NumPy.
+@pytest.mark.parametrize("empty_rows", [0, FEW])
 @given(
     lengths=st.lists(ANY_INT64, min_size=6, max_size=6),
     values=st.lists(ANY_INT64, max_size=6),
     table_rows=st.lists(st.integers(1, 2**62), min_size=2, max_size=2),
 )
 def test_any_numbers_are_judged_as_python_integers_would(
-    lengths: list[int], values: list[int], table_rows: list[int]
+    empty_rows: int, lengths: list[int], values: list[int], table_rows: list[int]
 ) -> None:
     request = InferRequest(
         "",
-        3,
+        3 + empty_rows,
         {
-            "ids.lengths": np.array(lengths, np.int64).reshape(2, 3),
+            "ids.lengths": np.pad(
+                np.array(lengths, np.int64).reshape(2, 3), ((0, 0), (0, empty_rows))
+            ),
             "ids.values": np.array(values, np.int64),
         },
     )

@@ -19,8 +19,8 @@ from loadtest.record import Outcome, total
 
 
 @pytest.fixture(scope="module")
-def null_url() -> Iterator[str]:
-    with null_server("grpc") as port:
+def null_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with null_server("grpc", tmp_path_factory.mktemp("null")) as port:
         yield f"grpc://127.0.0.1:{port}"
 
 

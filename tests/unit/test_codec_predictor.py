@@ -187,3 +187,37 @@ def test_an_answer_carries_every_output_bit_for_bit() -> None:
     decoded = np.array(message.predictions["default"].data, np.float32)
     assert decoded.tobytes() == scores.tobytes()
     assert list(message.predictions["other"].data) == []
+
+
+# Few enough for Python's own arithmetic, and too many.
+@pytest.mark.parametrize("bags", [2, 200])
+@pytest.mark.parametrize("integers", [int32s, int64s])
+def test_a_negative_length_is_refused_by_its_entry(
+    integers: Callable[..., bytes], bags: int
+) -> None:
+    message = Message(batch_size=bags // 2)
+    message.id_list_features.num_features = 2
+    message.id_list_features.lengths = integers(*[1] * (bags - 1), -1)
+    message.id_list_features.values = integers(*[7] * (bags - 2))
+    assert refusal(message.SerializeToString()) == (
+        f"id_list_features.lengths: entry {bags - 1} has length -1; lengths are at least 0"
+    )
+
+
+@pytest.mark.parametrize("bags", [2, 200])
+def test_lengths_whose_sum_wraps_around_do_not_fit_the_ids_that_it_wraps_to(bags: int) -> None:
+    message = Message(batch_size=bags // 2)
+    message.id_list_features.num_features = 2
+    message.id_list_features.lengths = int64s(2**63 - 1, 2**63 - 1, *[1] * (bags - 2))
+    message.id_list_features.values = int64s(*[7] * max(0, bags - 4))
+    assert f"expected {(2**64 - 4 + bags) * 4} (int32)" in refusal(message.SerializeToString())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 25, 31, 32, 4095, 16_384])
+@pytest.mark.parametrize("name", ["default", "\u00fcber" * 30])
+def test_an_answer_of_any_size_is_what_protobuf_would_write(name: str, rows: int) -> None:
+    scores = np.arange(rows, dtype=np.float32)
+    answer = InferResponse("dlrm", "7", {name: scores}, Timing(0.0, 0.0, 1))
+    message = predictor_pb2.PredictionResponse()
+    message.predictions[name].data.extend(scores.tolist())
+    assert predictor_pb2.PredictionResponse.FromString(encode_response(answer)) == message

@@ -101,7 +101,7 @@ async def test_a_failed_model_is_made_anew_and_requests_meanwhile_are_unavailabl
         assert (state.engine.ready, state.engine.live) == (True, True)
         assert len(fresh.batches) == 1
         assert state.made == 1
-        assert len(state.recorder.runs) + len(state.recorder.drops) == 2
+        await turn_until(lambda: len(state.recorder.runs) + len(state.recorder.drops) == 2)
         assert state.recorder.reloads == ["ok"]
 
 

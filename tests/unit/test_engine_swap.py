@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.errors import Code, LoadError, ServingError
 from tests.fixtures.gates import Recorder, Watched
-from tests.fixtures.manual_clock import on_manual_clock, turn_until
+from tests.fixtures.manual_clock import on_manual_clock, settle, turn_until
 from tests.unit.test_engine_versions import Traffic, engine_over, not_found, version_for, versions
 
 pytestmark = pytest.mark.timeout(20)
@@ -56,6 +56,7 @@ async def test_requests_that_never_stop_see_no_swap_but_in_the_version_that_answ
         swapping = False
         await asyncio.gather(*asking)  # a refusal would be raised here
         assert await version_for(engine) == "3"
+        await settle()
         assert sum(len(record.queue_s) for record in recorder.runs) == len(seen) + 1
         assert recorder.drops == []
 

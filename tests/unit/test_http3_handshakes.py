@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -87,14 +87,14 @@ async def test_a_proof_still_counts_when_none_is_asked_any_more(
             begin(silent, transport)
         await count_of(host, RETRY_FROM_HANDSHAKES)
         assert transport._endpoint is not None
-        answered, forget = transport._endpoint.datagram_received, host.handshakes.clear
+        answered, forget = transport._endpoint.datagrams_received, host.handshakes.clear
 
-        def forget_after(data: bytes | str, addr: object) -> None:
-            answered(data, addr)
+        def forget_after(datagrams: Sequence[bytes], address: object) -> None:
+            answered(datagrams, address)
             forget()
 
         assert transport._endpoint._udp is not None
-        transport._endpoint._udp._protocol.datagram_received = forget_after  # type: ignore[method-assign]
+        transport._endpoint._udp._receiver.datagrams_received = forget_after  # type: ignore[method-assign]
         async with raw_client(transport) as raw:
             assert await is_served(raw)
             assert raw.quic._retry_count == 1

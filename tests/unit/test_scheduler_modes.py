@@ -166,6 +166,7 @@ async def learnt(
 async def test_batch_mode_runs_a_lone_short_request_on_the_loop_once_the_forecast_knows() -> None:
     async with learnt() as state:
         assert [await state.alone(make_request(1, seed)) for seed in range(3)] == [True] * 3
+        await settle()
         assert len(state.recorder.runs) == 3
         assert clock().timers() == []
 

@@ -118,11 +118,14 @@ def _asked(document: dict[str, Any], parameters: dict[str, Any]) -> Asked:
 
 
 def _input(entry: dict[str, Any], tail: Tail) -> Tensor:
-    name = _field(entry, "name", str, "an input")
-    where = f"tensor {quoted(name)}"
-    datatype = _field(entry, "datatype", str, where)
-    shape = _field(entry, "shape", list, where)
-    if list(map(type, shape)).count(int) != len(shape):
+    name, datatype, shape = map(entry.get, ("name", "datatype", "shape"))
+    # At once for what is right, as there may be a hundred; what is wrong is found out after.
+    if type(name) is not str or type(datatype) is not str or type(shape) is not list:
+        name = _field(entry, "name", str, "an input")
+        where = f"tensor {quoted(name)}"
+        datatype, shape = _field(entry, "datatype", str, where), _field(entry, "shape", list, where)
+    where = f"tensor {name!r}" if len(name) <= 64 else f"tensor {quoted(name)}"
+    if [*map(type, shape)].count(int) != len(shape):
         raise invalid(f"{where}: shape has an entry that is no integer")
     parameters = _parameters(entry, where)
     if "binary_data_size" not in parameters:

@@ -72,7 +72,8 @@ class JaggedIds:
     def _replaced(
         self, arrays: Mapping[str, Array], names: Sequence[str], ids: tuple[Array, Array]
     ) -> dict[str, Array]:
-        others = {name: array for name, array in arrays.items() if name not in names}
+        taken = frozenset(names)
+        others = {name: array for name, array in arrays.items() if name not in taken}
         return {**others, self.lengths.name: ids[0], self.values.name: ids[1]}
 
     def _from_table(self, ids: Array) -> tuple[Array, Array]:
@@ -80,19 +81,17 @@ class JaggedIds:
             raise invalid(
                 f"{self.name}: expected shape [rows, {self.features}], got {list(ids.shape)}"
             )
-        _check_integers(self.name, ids)
+        if ids.dtype.kind != "i":
+            raise _no_integers(self.name, ids)
         return np.ones(ids.shape[::-1], self.lengths.dtype), ids.T.ravel()
 
     def _from_pairs(self, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
         names = self.pair_names()
-        for name in names:
-            if name not in arrays:
-                raise invalid(f"{name}: missing; every feature needs its lengths and values")
-            if arrays[name].ndim != 1:
-                raise invalid(f"{name}: expected one dimension, got {list(arrays[name].shape)}")
-            _check_integers(name, arrays[name])
-        lengths = [arrays[name] for name in names[::2]]
-        values = [arrays[name] for name in names[1::2]]
+        found = list(map(arrays.get, names))
+        parts = [array for array in found if array is not None and _is_ids(array)]
+        if len(parts) < len(names):
+            raise self._wrong_part(names, arrays)
+        lengths, values = parts[::2], parts[1::2]
         rows = lengths[0].size
         for name, array in zip(names[::2], lengths, strict=True):
             if array.size != rows:
@@ -100,6 +99,15 @@ class JaggedIds:
         matrix = np.concatenate(lengths).reshape(len(lengths), rows)
         self._check_sums(matrix, [array.size for array in values])
         return matrix, np.concatenate(values)
+
+    def _wrong_part(self, names: Sequence[str], arrays: Mapping[str, Array]) -> ServingError:
+        """Return the refusal of the first part that is missing, or no list of ids."""
+        name = next(name for name in names if name not in arrays or not _is_ids(arrays[name]))
+        if name not in arrays:
+            return invalid(f"{name}: missing; every feature needs its lengths and values")
+        if arrays[name].ndim != 1:
+            return invalid(f"{name}: expected one dimension, got {list(arrays[name].shape)}")
+        return _no_integers(name, arrays[name])
 
     def _check_sums(self, lengths: Array, found: Sequence[int]) -> None:
         """Compare per feature: sums that agree only in total would move ids between features."""
@@ -162,6 +170,9 @@ def _only_ids_lack(spec: ModelSpec, jagged: JaggedIds, inputs: Mapping[str, Arra
     return missing == {jagged.lengths.name, jagged.values.name}
 
 
-def _check_integers(name: str, array: Array) -> None:
-    if array.dtype.kind != "i":
-        raise invalid(f"{name}: expected signed integers (INT64 or INT32), got {array.dtype}")
+def _is_ids(array: Array) -> bool:
+    return array.ndim == 1 and array.dtype.kind == "i"
+
+
+def _no_integers(name: str, array: Array) -> ServingError:
+    return invalid(f"{name}: expected signed integers (INT64 or INT32), got {array.dtype}")

@@ -90,20 +90,24 @@ def tensor_from_raw(
 
     Raises ServingError (INVALID_REQUEST) naming the tensor, the bytes expected and found.
     """
-    dtype = tensor_dtype(name, datatype)
-    expected = _entries(name, shape, dtype) * dtype.itemsize
-    if len(data) != expected:
-        raise invalid(
-            f"{_label(name)}: has {len(data)} bytes, expected {expected}:"
-            f" shape {list(shape)} of {datatype}"
-        )
+    dtype = _DTYPES.get(datatype) or tensor_dtype(name, datatype)
+    # One pass for what is right, as there may be a hundred tensors; the reasons are sought after.
+    plain = len(shape) <= _MAX_DIMENSIONS and min(shape, default=1) > 0
+    if not plain or math.prod(shape) * dtype.itemsize != len(data):
+        expected = _entries(name, shape, dtype) * dtype.itemsize
+        if len(data) != expected:
+            raise invalid(
+                f"{_label(name)}: has {len(data)} bytes, expected {expected}:"
+                f" shape {list(shape)} of {datatype}"
+            )
     if dtype.kind == "b":  # numpy takes any byte but 0 and 1 for neither true nor false
         flat: Array = np.frombuffer(data, np.uint8) != 0
     else:
         flat = np.frombuffer(data, dtype)
     # Within a longer message a tensor may begin at any byte.
     aligned = flat if flat.flags.aligned else flat.copy()
-    return Tensor(name, datatype, tuple(shape), aligned.reshape(shape))
+    shaped = aligned if len(shape) == 1 else aligned.reshape(shape)
+    return Tensor(name, datatype, tuple(shape), shaped)
 
 
 def tensor_from_values(name: str, datatype: str, shape: Sequence[int], values: Array) -> Tensor:

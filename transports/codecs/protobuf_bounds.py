@@ -16,10 +16,16 @@ def check_bounds(body: bytes, bulk_field: int, max_fields: int, max_bytes: int) 
     What is no protobuf message passes: parsing says so. Raises ServingError (PAYLOAD_TOO_LARGE).
     """
     position = fields = other_bytes = 0
-    while position < len(body):
+    size = len(body)
+    while position < size:
         start = position
-        tag, position = _varint(body, position)
-        position = min(_skip(body, position, tag & 7), len(body))
+        tag = body[position]
+        if tag < 128:  # as every field below 16 has it
+            position += 1
+        else:
+            tag, position = _varint(body, position)
+        position = _skip(body, position, tag & 7)
+        position = min(position, size)
         fields += 1
         if tag >> 3 != bulk_field:
             other_bytes += position - start
@@ -31,22 +37,24 @@ def check_bounds(body: bytes, bulk_field: int, max_fields: int, max_bytes: int) 
 
 def _skip(body: bytes, position: int, wire_type: int) -> int:
     """Return where the field ends; the end of ``body`` for what cannot be."""
-    if wire_type == _VARINT:
-        return _varint(body, position)[1]
     if wire_type == _LENGTH:
         length, position = _varint(body, position)
         return position + length
+    if wire_type == _VARINT:
+        return _varint(body, position)[1]
     if wire_type in (_FIXED64, _FIXED32):
         return position + (8 if wire_type == _FIXED64 else 4)
     return len(body)
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift, byte in enumerate(body[position : position + 10]):
-        value |= (byte & 127) << (7 * shift)
+    value = shift = 0
+    for place in range(position, min(position + 10, len(body))):
+        byte = body[place]
         if byte < 128:
-            return value, position + shift + 1
+            return value | byte << shift, place + 1
+        value |= (byte & 127) << shift
+        shift += 7
     return 0, len(body)
 
 

@@ -21,14 +21,17 @@ def text_in(metadata: Metadata, name: str, default: str = "") -> str:
 
 def own_id(metadata: Metadata) -> str:
     """Return the id that the client gave the call, else that of its trace, else a new one."""
-    given = text_in(metadata, REQUEST_ID)[:_MAX_ID_CHARS]
+    if REQUEST_ID in metadata or TRACEPARENT in metadata:
+        given = text_in(metadata, REQUEST_ID)[:_MAX_ID_CHARS] or own_trace(metadata)
+        if given:
+            return given
     # Names a request in logs and need not be a secret: a tenth of what the kernel's bytes cost.
-    return given or own_trace(metadata) or f"{random.getrandbits(128):032x}"
+    return f"{random.getrandbits(128):032x}"
 
 
 def own_trace(metadata: Metadata) -> str:
     """Return the id of the trace that the call is a part of, "" for none."""
-    return trace_id(text_in(metadata, TRACEPARENT))
+    return trace_id(text_in(metadata, TRACEPARENT)) if TRACEPARENT in metadata else ""
 
 
 def usable_id(text: str) -> str:
@@ -38,6 +41,8 @@ def usable_id(text: str) -> str:
 
 def priority_in(metadata: Metadata) -> int:
     """Return the priority class asked for, 0 if none is. Raises ServingError."""
+    if PRIORITY not in metadata:
+        return 0
     text = text_in(metadata, PRIORITY, "0")
     if not (text.isdecimal() and len(text) < 10):
         raise invalid(f"metadata priority: expected an integer of 0 or more, got {shown(text)}")

@@ -1,5 +1,7 @@
 """``predictor.Predictor/Predict``: TorchRec's wire."""
 
+from collections.abc import Awaitable
+
 from scheduler.engine import Engine
 from transports.codecs.predictor import decode_request, encode_response
 from transports.grpc.calls import Call, Calls
@@ -25,11 +27,12 @@ class PredictService:
         """Return the methods by path."""
         return {_PATH: self.predict}
 
-    async def predict(self, body: bytes, arrival: Arrival) -> Reply:
+    def predict(self, body: bytes, arrival: Arrival) -> Awaitable[Reply]:
         """Answer one call, or refuse it."""
-        return await self._calls.unary(self._scores, body, arrival)
+        return self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
-        model = self._engine.spec(text_in(call.metadata, _MODEL)).name
+        # Only what is not served has to be looked up once more: for the error.
+        model = call.named.model or self._engine.spec(text_in(call.metadata, _MODEL)).name
         request = call.merged(decode_request(body, model))
         return encode_response(await self._engine.infer(request))

@@ -11,6 +11,7 @@ from transports.http.coding import Unpacker
 from transports.http.disconnect import reason
 from transports.http.intake import Intake
 from transports.http.problem import HttpError
+from transports.http.receiving import whole_body
 
 # An early answer is lost when the connection closes on bytes nobody read (the kernel resets it),
 # so what a client still sends is read for a while: enough for one that looks only after its last
@@ -46,6 +47,10 @@ class Body:
             self._check(json_bytes, "bytes", is_json=True)
         if declared_bytes is not None:
             self._check(declared_bytes, "bytes", is_json)
+        if not coding and not self._intake.closed:
+            message = whole_body(self._receive)
+            if message is not None:  # needs no clock
+                return self._take_whole(message["body"], is_json)
         try:
             async with self._intake.reading():
                 unpacker = Unpacker(coding) if coding else None
@@ -69,6 +74,11 @@ class Body:
         """Give back the memory; the request has ended."""
         self._intake.give_back(self._held_bytes)
         self._held_bytes = 0
+
+    def _take_whole(self, body: bytes, is_json: bool) -> bytes:
+        self.complete = True
+        self._hold(body, "bytes", is_json)
+        return body
 
     async def _read(self, unpacker: Unpacker | None, is_json: bool) -> bytes:
         held: list[bytes] = []

@@ -8,13 +8,9 @@ from starlette.types import Message, Receive
 
 from scheduler.errors import Code, ServingError
 from transports.http.problem import HttpError
+from transports.http.receiving import watch
 
 T = TypeVar("T")
-
-
-def ended(error: ServingError | HttpError) -> Message:
-    """Return the disconnect that says what to answer: the client may still be there."""
-    return {"type": "http.disconnect", "error": error}
 
 
 def reason(message: Message, otherwise: str) -> ServingError | HttpError:
@@ -33,22 +29,22 @@ async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("unless_client_leaves runs in a task")
-    watcher = asyncio.create_task(_cancel_on_disconnect(receive, task))
+    left: list[Message] = []
+
+    def leave(message: Message) -> None:
+        if not left:
+            left.append(message)
+            task.cancel()
+
+    unwatch = watch(receive, leave)
     try:
         return await work
     except asyncio.CancelledError:
         if task.cancelling() == 0:  # nobody cancelled this task: something within it was
             raise ServingError(Code.CANCELLED, "the server cancelled the request") from None
-        # Only the watcher ends by itself; a cancel from elsewhere (shutdown) goes on its way.
-        if watcher.done() and not watcher.cancelled() and task.uncancel() == 0:
-            raise reason(watcher.result(), "the client left before its answer") from None
+        # A cancel from elsewhere (shutdown) goes on its way.
+        if left and task.uncancel() == 0:
+            raise reason(left[0], "the client left before its answer") from None
         raise
     finally:
-        watcher.cancel()
-
-
-async def _cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> Message:
-    while (message := await receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()
-    return message
+        unwatch()

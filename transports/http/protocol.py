@@ -5,15 +5,15 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 import httptools
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from scheduler.errors import ServingError
-from transports.http.disconnect import ended
 from transports.http.flow import HoldableFlow
 from transports.http.problem import HttpError
+from transports.http.receiving import CycleReceiving
 from transports.http.refusal import refusal
 from transports.http.unsent import Unsent
 
@@ -59,6 +59,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._bad_body: HttpError | None = None
         self._cut: ServingError | None = None
         self._running: RequestResponseCycle | None = None
+        self._receiving: CycleReceiving | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock for the first request."""
@@ -73,13 +74,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._unsent.forget(self)
         if self._running is not None:
             self._running.disconnected = True
-            self._running.message_event.set()
+            self._wake(self._running)
         self._on_lost()
 
     def data_received(self, data: bytes) -> None:
         """Parse; refuse what never becomes a request."""
         if not self._deaf:
-            self._unparsed = memoryview(b"".join((self._unparsed, data)))
+            left = self._unparsed
+            self._unparsed = memoryview(b"".join((left, data)) if left else data)
             self._parse_on()
 
     @property
@@ -109,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Make ``error`` the answer to every request that has none yet."""
         self._cut = error
         if self._running is not None:
-            self._running.message_event.set()
+            self._wake(self._running)
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
@@ -144,18 +146,19 @@ class HttpProtocol(HttpToolsProtocol):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app; tell it of an end of the server's making, which uvicorn knows not."""
-        error: ServingError | HttpError | None = None
+        del receive
+        assert self._running is not None
+        self._receiving = CycleReceiving(self._running, self._fault, self._linger)
+        await self.app(scope, self._receiving, send)
 
-        async def receive_or_end() -> Message:
-            nonlocal error
-            if error is not None:  # and has been answered, since there is more to receive
-                self._linger()
-                return ended(error)
-            message = await receive()
-            error = self._cut or (self._bad_body if message.get("more_body") else None)
-            return message if error is None else ended(error)
+    def _fault(self, incomplete: bool) -> ServingError | HttpError | None:
+        return self._cut or (self._bad_body if incomplete else None)
 
-        await self.app(scope, receive_or_end, send)
+    def _wake(self, cycle: RequestResponseCycle) -> None:
+        """Let the app see that something has come to an end."""
+        cycle.message_event.set()
+        if self._receiving is not None:
+            self._receiving.look()
 
     def _parse_on(self) -> None:
         """Parse what has arrived as far as there is room for the requests in it."""

@@ -95,10 +95,20 @@ class Exchange:
         """Give the app ``end``, a disconnect with a reason it may still answer."""
         self._cut, self._end = True, end
 
+    @property
+    def end(self) -> Message | None:
+        """The disconnect, once the app is told nothing else."""
+        return self._end if self.disconnected or self.answered or self._cut else None
+
+    def rest(self) -> Message | None:
+        """Return what is left of the body if all of it has arrived, else None."""
+        whole = self._request_ended and not self._end_told and self.end is None
+        return self.next_message() if whole else None
+
     def next_message(self) -> Message | None:
         """Return what the app is told next, or None while there is nothing new."""
-        if self.disconnected or self.answered or self._cut:
-            return self._end
+        if (end := self.end) is not None:
+            return end
         if self._end_told or not (self._chunks or self._request_ended):
             return None
         body = b"".join(self._chunks)

@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
+import logging
 import socket
+from collections.abc import Sequence
 from typing import Any
 
+from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import QuicServer
 from aioquic.buffer import Buffer  # type: ignore[attr-defined]  # lacks an __all__
 from aioquic.h3.connection import ErrorCode
@@ -14,7 +18,10 @@ from aioquic.quic.packet import QuicHeader, pull_quic_header
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from transports.http.listener import FLUSH_S, grace_over
+from transports.http3.bulk import Address
 from transports.http3.connection import Connection, Host
+from transports.http3.established import EstablishedQuic
+from transports.http3.quic import QuicProtocol
 from transports.http3.udp import UdpTransport
 from transports.tls import Renewed
 
@@ -23,6 +30,9 @@ LONG_HEADER = 0x80
 # its address (RFC 9000 8.1.2): a round trip more, but a made-up address costs nothing.
 RETRY_FROM_HANDSHAKES = 32
 MAX_HANDSHAKES = 256
+_COUNTS = {True: "in bulk", False: "one by one: the kernel does not do more"}
+
+logger = logging.getLogger(__name__)
 
 
 class QuicEndpoint(QuicServer):
@@ -41,6 +51,20 @@ class QuicEndpoint(QuicServer):
     def start(self, bound: socket.socket) -> None:
         """Serve on ``bound``, which is the endpoint's from here on."""
         self._udp = UdpTransport(bound, self)
+        bulk = self._udp.bulk
+        logger.info(
+            "UDP datagrams come %s and go %s",
+            _COUNTS[bulk.coalesces], _COUNTS[bulk.cuts],
+        )  # fmt: skip
+
+    def datagrams_received(self, datagrams: Sequence[bytes], address: Address) -> None:
+        """Pass datagrams of one sender on, those of one connection together."""
+        for connection, run in itertools.groupby(datagrams, self._connection_of):
+            if isinstance(connection, QuicProtocol):
+                connection.datagrams_received([*run], address)
+            else:
+                for datagram in run:
+                    self.datagram_received(datagram, address)
 
     def datagram_received(self, data: bytes | str, addr: Any) -> None:
         """Pass a datagram on, unless it asks for a connection too many."""
@@ -84,12 +108,18 @@ class QuicEndpoint(QuicServer):
                     await self._host.progress.wait()
 
     def _connect(self, quic: QuicConnection, **_: Any) -> Connection:
-        return Connection(self._host, quic)
+        return Connection(self._host, EstablishedQuic.adopted(quic))
 
     def _full(self) -> bool:
         handshakes = len(self._host.handshakes)
         taken = len(self._host.connections) - handshakes
         return taken >= self._max_connections or handshakes >= MAX_HANDSHAKES
+
+    def _connection_of(self, data: bytes) -> QuicConnectionProtocol | None:
+        """Return whose a packet with a short header is; None for the handshake's."""
+        if not data or data[0] & LONG_HEADER:
+            return None
+        return self._protocols.get(data[1 : 1 + self._configuration.connection_id_length])
 
     def _foreign(self, data: bytes | str) -> QuicHeader | None:
         """Return the header of a handshake packet for a connection id that is not ours."""

@@ -8,7 +8,7 @@ from aioquic.h3.connection import ErrorCode
 from starlette.types import ASGIApp, Message
 
 from scheduler.errors import ServingError
-from transports.http.disconnect import ended
+from transports.http.receiving import Ended, ended
 from transports.http3.bridge import Exchange
 from transports.http3.session import Session
 
@@ -26,6 +26,7 @@ class Request:
         self._exchange = exchange
         self._transmit = transmit
         self._news = asyncio.Event()
+        self._told: Ended | None = None
         self.sent_bytes = 0
 
     def receive_body(self, data: bytes, ended: bool) -> None:
@@ -37,24 +38,41 @@ class Request:
         """Tell the app that the client is gone."""
         self._exchange.disconnect()
         self._news.set()
+        self._look()
 
     def cut(self, error: ServingError) -> None:
         """Make ``error`` the answer, if there is none yet."""
         self._exchange.cut(ended(error))
         self._news.set()
+        self._look()
 
     async def run(self, app: ASGIApp) -> None:
         """Let ``app`` answer; whatever it does, the stream is finished afterwards."""
         try:
-            await app(self._exchange.scope, self._receive, self._send)
+            await app(self._exchange.scope, self, self._send)
         finally:
             self._finish()
 
-    async def _receive(self) -> Message:
+    async def __call__(self) -> Message:
+        """Return the next message: a request is the ``receive`` of its own app."""
         while (message := self._exchange.next_message()) is None:
             self._news.clear()
             await self._news.wait()
         return message
+
+    def at_once(self) -> Message | None:
+        """Return the rest of the body if it is complete, else None."""
+        return self._exchange.rest()
+
+    def watch(self, told: Ended | None) -> None:
+        """Call ``told`` with the disconnect once it comes, perhaps at once; None: no more."""
+        self._told = told
+        self._look()
+
+    def _look(self) -> None:
+        end = self._exchange.end
+        if self._told is not None and end is not None:
+            self._told(end)
 
     async def _send(self, message: Message) -> None:
         frames = self._exchange.send(message)

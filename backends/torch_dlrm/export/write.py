@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -51,9 +51,25 @@ STEPS = 6
 _LEAST_SCORE_STD = 0.05
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A model trained here: FP32 ``state``, where the ``weights`` come from, and real requests.
+
+    ``beside`` is called with the folder once model and golden batch are in it, to add files.
+    """
+
+    state: Mapping[str, torch.Tensor]
+    weights: str
+    golden: Mapping[str, Array]
+    example: str
+    beside: Callable[[Path], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """Ask for one artifact. With ``state_file`` the sizes are those of its weights.
+
+    With ``trained`` the weights, the golden batch and the example are those of that model.
 
     ``tables`` says how their rows are stored, one of TABLES; ``format`` is "pt" (TorchScript), or,
     for the CPU, "pt2" (torch.export) or "aoti" (AOTInductor).
@@ -69,6 +85,7 @@ class Order:
     tables: str = "int8"
     replace: bool = False
     format: str = "pt"
+    trained: Trained | None = None
 
 
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
@@ -85,9 +102,10 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     if order.format != "pt" and device.type != "cpu":
         raise ExportError(f"--format {order.format} is for the CPU")
     step("building the FP32 model")
-    state = read_state(order.state_file) if order.state_file else None
-    shape = shape_of(state, order.shape.features) if state else order.shape
-    inputs = golden_inputs(shape, ROWS, order.seed)
+    trained = order.trained
+    state = trained.state if trained else read_state(order.state_file) if order.state_file else None
+    shape = shape_of(state, order.shape.features) if order.state_file and state else order.shape
+    inputs = trained.golden if trained else golden_inputs(shape, ROWS, order.seed)
     dlrm = build(shape)
     if state:
         dlrm.load_state_dict(state)
@@ -104,12 +122,14 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
     if order.format != "pt":
         _to_program(folder, shape.features, order.format)
-    if device.type == "cpu" and order.format != "aoti":
+    if order.format != "aoti":
         _record_answers(folder)
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
-    example = json.dumps(example_request(shape, order.seed))
-    (folder / EXAMPLE_FILE).write_text(example + "\n", encoding="utf-8")
+    example = trained.example if trained else json.dumps(example_request(shape, order.seed)) + "\n"
+    (folder / EXAMPLE_FILE).write_text(example, encoding="utf-8")
+    if trained:
+        trained.beside(folder)
     step("writing the manifest")
     manifest = _manifest(order, shape, float(exact.std()), file_sha256(model_file(folder)))
     write_manifest(folder, manifest)
@@ -154,11 +174,18 @@ def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> 
         over_layers=shape.over_layers,
         dtypes={"tables": order.tables, "dense_layers": "float32", "scores": "float32"},
         outputs=(OUTPUT,),
-        weights=f"from {order.state_file.name}" if order.state_file else f"seed {order.seed}",
+        weights=_weights(order),
         score_std=score_std,
         libraries={**libraries(), "torchrec": version("torchrec")},
         sha256=sha256,
     )
+
+
+def _weights(order: Order) -> str:
+    """Say where the weights come from."""
+    if order.trained:
+        return order.trained.weights
+    return f"from {order.state_file.name}" if order.state_file else f"seed {order.seed}"
 
 
 @contextmanager

@@ -58,9 +58,18 @@ class Share:
         self._budget.give_back(size_bytes)
         self._held_bytes -= size_bytes
 
+    def drop_waiting(self) -> None:
+        """Count what waited as dropped."""
+        if self._held_bytes > self._given_bytes:
+            self.give_back(self._held_bytes - self._given_bytes)
+
     def give(self, size_bytes: int) -> None:
         """Count what a method is given."""
         self._given_bytes += size_bytes
+
+    def give_waiting(self) -> None:
+        """Count what waited as given to a method."""
+        self._given_bytes = self._held_bytes
 
     def done_with(self, size_bytes: int) -> None:
         """Count what a method was given and has used."""

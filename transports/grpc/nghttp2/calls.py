@@ -49,6 +49,8 @@ class Call:
 
     def left(self) -> None:
         """The stream is gone: whatever still runs for it is cancelled."""
+        if self.over:  # what ended it has seen to both
+            return
         self.over = True
         self._drop()
         if self._task is not None:
@@ -77,12 +79,13 @@ class Call:
         """Let go of what no method has."""
         self.reader.clear()
         self._lacks_end(0)
-        self._share.give_back(self._share.waiting_bytes)
+        self._share.drop_waiting()
 
     def _lacks_end(self, size_bytes: int) -> None:
         """Say how much the call has of what is not complete."""
-        self._wire.unfinished_bytes += size_bytes - self._unfinished_bytes
-        self._unfinished_bytes = size_bytes
+        if size_bytes != self._unfinished_bytes:
+            self._wire.unfinished_bytes += size_bytes - self._unfinished_bytes
+            self._unfinished_bytes = size_bytes
 
     async def _run(self) -> None:
         """Run the method and send its reply."""
@@ -94,6 +97,7 @@ class Call:
             logger.exception("%s: unexpected error", self.arrival.metadata.get("x-request-id", ""))
             reply = Reply(grpc.StatusCode.INTERNAL, detail="internal error")
         self._end(reply)
+        self._wire.flush_if_alone()
 
     def _reply(self) -> Awaitable[Reply]:
         """Call the method."""
@@ -185,19 +189,28 @@ class UnaryCall(Call):
             return
         try:
             self._share.take(len(data))
-            for body in self.reader.feed(data):
-                if self._body is not None:
-                    raise _cardinality("more than one")
-                self._body = body
+            self._take(data)
             if self.complete:
-                self.reader.finish()
-                if self._body is None:
-                    raise _cardinality("none")
-                self._share.give(self._share.waiting_bytes)
+                self._share.give_waiting()
                 self._start()
         except ServingError as failure:
             self.refuse(failure)
         self._lacks_end(self._share.waiting_bytes)
+
+    def _take(self, data: bytes) -> None:
+        """Cut ``data`` into messages: one in the end, not more. Raises ServingError."""
+        if self.complete and self._body is None:
+            self._body = self.reader.whole(data)
+            if self._body is not None:
+                return
+        for body in self.reader.feed(data):
+            if self._body is not None:
+                raise _cardinality("more than one")
+            self._body = body
+        if self.complete:
+            self.reader.finish()
+            if self._body is None:
+                raise _cardinality("none")
 
     def _drop(self) -> None:
         self._body = None

@@ -36,6 +36,18 @@ class MessageReader:
         self._packed: bool | None = None  # known once the prefix is
         self.buffered_bytes = 0
 
+    def whole(self, data: bytes) -> bytes | None:
+        """Return the message that ``data`` is, if it is the first, whole, alone and not packed.
+
+        So most requests come; it takes a fraction of what ``feed`` does, which has the rest.
+        """
+        if self._pieces or len(data) < PREFIX_BYTES or data[0]:
+            return None
+        size_bytes = int.from_bytes(data[1:PREFIX_BYTES], "big")
+        if size_bytes != len(data) - PREFIX_BYTES or size_bytes > self.limit_bytes:
+            return None
+        return data[PREFIX_BYTES:]
+
     def feed(self, data: bytes) -> Iterator[bytes | Packed]:
         """Yield the messages that ``data`` completes; it must be iterated to its end.
 
@@ -52,7 +64,8 @@ class MessageReader:
 
     def clear(self) -> None:
         """Drop what has come of a message."""
-        self._pieces, self.buffered_bytes = [], 0
+        if self._pieces:
+            self._pieces, self.buffered_bytes = [], 0
 
     def finish(self) -> None:
         """Raise ServingError if a message is cut off."""

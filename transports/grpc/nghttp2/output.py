@@ -22,7 +22,7 @@ class Output:
         self._transport = transport
         self._after = after
         self._call_soon = asyncio.get_running_loop().call_soon
-        self._pending = False
+        self._pending: asyncio.Handle | None = None
         self._room = asyncio.Event()
         self.full = False  # the socket is
         self.closed = False
@@ -36,13 +36,18 @@ class Output:
 
     def soon(self) -> None:
         """Write at the end of this turn of the loop, with what else comes up in it."""
-        if not self._pending:
-            self._pending = True
-            self._call_soon(self.now)
+        if self._pending is None:
+            self._pending = self._call_soon(self.now)
+
+    def flush(self) -> None:
+        """Write now what was to be written soon, if anything."""
+        if self._pending is not None:
+            self._pending.cancel()
+            self.now()
 
     def now(self) -> None:
         """Write what can leave."""
-        self._pending = False
+        self._pending = None
         if self.closed:
             return
         while not self.full:

@@ -1,0 +1,1 @@
+"""``narsil train``: real models from public data, trained and exported."""

@@ -1,0 +1,1 @@
+"""MovieLens-100K: where it comes from, what it holds, features of it. NumPy only."""

@@ -1,0 +1,1 @@
+"""``make gpu-check``: everything that needs a CUDA device, in one table."""

@@ -1,0 +1,172 @@
+"""What a request costs the server, beside the least that the libraries below ours can do.
+
+    python -m loadtest.lab.wire_cost http3 --rows 1 100
+    python -m loadtest.lab.wire_cost http
+    python -m loadtest.lab.wire_cost http-json
+
+All servers (``wire_servers``) are up at once on the same processor and take turns within a round;
+the client has another processor. ``cpu us`` is the server's processor time by its requests, and the
+last columns are the medians of each round's ratio to the first server. Where the machine is shared
+or the client at its limit only the processor time compares them.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.drive import Plan
+from loadtest.drive import run as drive
+from loadtest.lab import stats
+from loadtest.lab.manifest import manifest
+from loadtest.lab.tables import print_table
+from loadtest.lab.wire_servers import SHAPE
+from loadtest.record import Outcome
+from loadtest.wires.base import Target
+from loadtest.wires.connect import connected
+from loadtest.wires.kinds import KINDS, Kind, target
+from loadtest.workload import make_bodies
+
+DISTINCT_REQUESTS = 500
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_HTTP_SERVERS = ("http-bare", "http-least", "http")
+# The wires of narsil bench, and the servers for each: the first is what others are compared with.
+SERVERS = {
+    "http3": ("http3-plain", "http3"),
+    "http": _HTTP_SERVERS,
+    "http-json": _HTTP_SERVERS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One contestant: its process and where it listens."""
+
+    pid: int
+    target: Target
+
+    def cpu_s(self) -> float:
+        """Return the processor time of all its threads so far."""
+        line = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
+        user, system = line.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / _TICKS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests a second, their p50 (ms), and server and client CPU a request (us)."""
+
+    rate: float
+    p50_ms: float
+    server_us: float
+    client_us: float
+
+
+@contextlib.contextmanager
+def serving(name: str, kind: Kind, folder: Path) -> Iterator[Server]:
+    """Run the contestant called ``name``, to be asked as ``kind`` says, in a process of its own."""
+    command = [sys.executable, "-m", "loadtest.lab.wire_servers", name, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            host = "localhost" if kind.scheme == "https" else "127.0.0.1"
+            url = f"{kind.scheme}://{host}:{port}"
+            yield Server(process.pid, target(kind, url, str(folder / "certificate.pem")))
+        finally:
+            process.terminate()
+
+
+def measure(scheme: str, server: Server, plan: Plan) -> Cost:
+    """Carry out ``plan`` once. Raises SystemExit for a failed request."""
+    connections = 1 if scheme == "https" else plan.in_flight
+    with connected(scheme, server.target, connections) as wires:
+        before_s = server.cpu_s()
+        outcome: Outcome = drive(wires, plan, time.perf_counter())
+        spent_s = server.cpu_s() - before_s
+    if outcome.errors:
+        raise SystemExit(f"loadtest.lab.wire_cost: {outcome.failures}")
+    return Cost(
+        outcome.answered / outcome.elapsed_s,
+        outcome.response.percentile(50) * 1e3,
+        spent_s / outcome.answered * 1e6,
+        outcome.cpu_s / outcome.answered * 1e6,
+    )
+
+
+def table(
+    rows: int, in_flight: int, rounds: Mapping[str, Sequence[Cost]]
+) -> list[dict[str, float | str]]:
+    """Return one line a contestant: medians, and the medians of the ratios to the first one."""
+    lines: list[dict[str, float | str]] = []
+    base = next(iter(rounds.values()))
+    for name, costs in rounds.items():
+        lines.append(
+            {
+                "rows": str(rows),
+                "in flight": str(in_flight),
+                "server": name,
+                "requests/s": stats.median([cost.rate for cost in costs]),
+                "p50 ms": stats.median([cost.p50_ms for cost in costs]),
+                "cpu us": stats.median([cost.server_us for cost in costs]),
+                "client us": stats.median([cost.client_us for cost in costs]),
+                "x rate": stats.median_ratio([c.rate for c in costs], [c.rate for c in base]),
+                "x cpu": stats.median_ratio(
+                    [c.server_us for c in costs], [c.server_us for c in base]
+                ),
+            }
+        )
+    return lines
+
+
+def run(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
+    """Measure every contestant at every size and number in flight."""
+    cpus = sorted(os.sched_getaffinity(0))
+    kind = KINDS[arguments.wire]
+    lines: list[dict[str, float | str]] = []
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.sched_setaffinity(0, cpus[:1])  # inherited by the servers
+        servers = {
+            name: stack.enter_context(serving(name, kind, folder))
+            for name in SERVERS[arguments.wire]
+        }
+        os.sched_setaffinity(0, cpus[1:] or cpus)
+        for rows, in_flight in itertools.product(arguments.rows, arguments.in_flight):
+            bodies = make_bodies(SHAPE, rows, DISTINCT_REQUESTS, arguments.seed, kind.encoding)
+            plan = Plan(bodies, arguments.warmup, arguments.seconds, in_flight=in_flight)
+            rounds: dict[str, list[Cost]] = {name: [] for name in servers}
+            for _ in range(arguments.rounds):
+                for name, server in servers.items():
+                    rounds[name].append(measure(kind.scheme, server, plan))
+            lines += table(rows, in_flight, rounds)
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the manifest and the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    add = parser.add_argument
+    add("wire", choices=SERVERS)
+    add("--rows", type=int, nargs="+", default=[1, 100])
+    add("--in-flight", type=int, nargs="+", default=[16])
+    add("--seconds", type=float, default=1.5, help="each measurement")
+    add("--warmup", type=float, default=0.0, help="seconds before each")
+    add("--rounds", type=int, default=5)
+    add("--seed", type=int, default=0)
+    arguments = parser.parse_args(argv)
+    print(json.dumps(manifest(arguments)))
+    print_table(run(arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
