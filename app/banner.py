@@ -33,6 +33,8 @@ def show(
     """Print the banner."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"\n[bold]Narsil {version('narsil')}[/bold] is ready")
+    if not served:
+        console.print(f"  {'model':<8} none yet")
     for model in served:
         where = f" on {model.config.device}" if model.config.device else ""
         console.print(f"  {'model':<8} {model.spec.name} version {model.spec.version}{where}")
@@ -71,6 +73,8 @@ def _urls_to_try(config: Config, addresses: Mapping[str, tuple[str, ...]]) -> di
 
 def _lines_to_try(config: Config, served: Sequence[Served], urls: Mapping[str, str]) -> list[str]:
     """Return a line for every transport that asks the first model, and one for each other model."""
+    if not served:
+        return []
     first, *others = served
     lines = _lines_for(config, first, first.spec.name if others else "", urls)
     for model in others:

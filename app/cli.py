@@ -25,7 +25,8 @@ narsil COMMAND --help says more."""
 ADDED = {
     "export": "make a served artifact from a TorchRec DLRM",
     "train": "train a model on public data, and export it",
-    "convert": "write a model file as safetensors, for serving without PyTorch",
+    "convert": "write a model or a checkpoint as safetensors, for serving without PyTorch",
+    "inspect": "say what a file or folder of a model is, and how to serve it",
     "bench": "measure a running server",
     "parity": "compare a model's scores over every backend and transport",
     "export-onnx": "write an artifact as an ONNX file, for serving with ONNX Runtime",
@@ -78,6 +79,8 @@ def _serve(argv: Sequence[str]) -> int:
             name: transport.build(config.sections[name].options)
             for name, transport in config.transports.items()
         },
+        repository=config.repository.options,
+        planner=config.planner,
     )
     try:
         ended = uvloop.run(serve(parts, partial(banner.show, config)))

@@ -90,6 +90,22 @@ def gather(file: Path | None, flags: Mapping[str, Any]) -> Sources:
     return Sources(merged, models)
 
 
+def parse_tables(text: str, origin: str) -> dict[str, Any]:
+    """Return the tables and values of a TOML ``text``. Raises ConfigError."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+
+
+def make_table(table: dict[str, Any], name: str, origin: str) -> ModelTable:
+    """Return what ``table`` says of the model ``name``. Raises ConfigError."""
+    scheduler = table.pop("scheduler", {})
+    if not isinstance(scheduler, dict):
+        raise ConfigError(f"{origin}: {MODELS}.{name}.scheduler must be a table")
+    return ModelTable(origin, _settings(table, origin), _settings(scheduler, origin))
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -111,10 +127,7 @@ def _models(tables: Any, origin: str) -> dict[str, ModelTable]:
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigError(f"{origin}: {MODELS}.{name} stands outside a [{MODELS}.NAME] table")
-        scheduler = table.pop("scheduler", {})
-        if not isinstance(scheduler, dict):
-            raise ConfigError(f"{origin}: {MODELS}.{name}.scheduler must be a table")
-        models[name] = ModelTable(origin, _settings(table, origin), _settings(scheduler, origin))
+        models[name] = make_table(table, name, origin)
     return models
 
 

@@ -20,6 +20,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--private-key": ("http.private_key", "grpc.private_key", "http3.private_key"),
     "--client-ca": ("http.client_ca", "grpc.client_ca"),
     "--log-level": ("server.log_level",),
+    "--repository": ("repository.url",),
 }
 METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}
 
@@ -28,7 +29,7 @@ def make_parser(schema: Schema, *, add_help: bool) -> argparse.ArgumentParser:
     """Return a parser with a flag for each key of each section in ``schema``."""
     parser = argparse.ArgumentParser(
         prog="narsil serve",
-        usage="narsil serve [MODEL ...] [--FLAG VALUE ...]",
+        usage="narsil serve [MODEL ... | --repository URL] [--FLAG VALUE ...]",
         description="Serve models over gRPC, HTTP and HTTP/3.",
         epilog="Every flag is also an environment variable (--http-port: NARSIL_HTTP__PORT) and a"
         " key of the TOML file ([http] port = ...). Flags win, then environment, then file. The"

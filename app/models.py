@@ -51,11 +51,11 @@ class ModelConfig:
         """Return a new backend, not loaded yet."""
         return self.plugin.build(self.backend.options)
 
-    def named(self, name: str) -> "ModelConfig":
-        """Return the same model under ``name``, if its backend lets a name be chosen."""
-        if "name" not in keys(self.plugin.options):
-            return self
-        options = dataclasses.replace(self.backend.options, name=name)
+    def with_options(self, **values: str) -> "ModelConfig":
+        """Return the same model with those of ``values`` that its backend has options for."""
+        known = keys(self.plugin.options)
+        chosen = {key: value for key, value in values.items() if key in known}
+        options = dataclasses.replace(self.backend.options, **chosen)
         return dataclasses.replace(self, backend=dataclasses.replace(self.backend, options=options))
 
     def effective(self, backend: Backend) -> str:
@@ -101,6 +101,14 @@ def resolve_models(sources: Sources, paths: Sequence[str], backend: str) -> tupl
     if wanted[0].label and "name" in general:
         raise ConfigError(f"{general['name'].origin}: backend.name would be that of every model")
     return tuple(_resolve(each, sources, backend) for each in wanted)
+
+
+def resolve_model(sources: Sources, backend: str, name: str, table: ModelTable) -> ModelConfig:
+    """Return the model ``name`` of a repository, whose own settings are those of ``table``.
+
+    Raises ConfigError or PluginError.
+    """
+    return _resolve(_of_table(name, table), sources, backend)
 
 
 def _wanted(sources: Sources, paths: Sequence[str]) -> list[_Wanted]:

@@ -12,8 +12,16 @@ from prometheus_client.registry import Collector
 
 from app.gpu import GpuSeries
 from app.series import Counters, Gauges, Histograms, Labels
-from scheduler.errors import Code
-from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
+from scheduler.control import Refused
+from scheduler.errors import Code, Missed
+from scheduler.observer import (
+    Answered,
+    Computed,
+    DropReason,
+    Observer,
+    ReloadOutcome,
+    Shadowed,
+)
 from scheduler.types import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -28,6 +36,7 @@ SECONDS = (
 )  # fmt: skip
 POWERS_OF_TWO = tuple(2.0**power for power in range(15))
 POWERS_OF_FOUR = tuple(4.0**power for power in range(11))
+DIFFERENCES = tuple(10.0**power for power in range(-8, 3))
 LAG_PERIOD_S = 0.1
 MAX_DETAIL_CHARACTERS = 500
 
@@ -64,6 +73,11 @@ class PrometheusObserver(Observer):
         self._dropped = self._counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
+        self._missed = self._counters(
+            "oov_ids",
+            "Ids without a row, or hashed, by what became of them",
+            ("model", "table", "policy"),
+        )
         self._reloads = self._counters(
             "model_reloads", "Loads of a model in its own place", ("model", "outcome")
         )
@@ -72,6 +86,21 @@ class PrometheusObserver(Observer):
             "model_plan", "How each model computes", ("model", "version", "plan")
         )
         self._gpus = self._registered(GpuSeries())
+        shadow = ("model", "version")
+        self._copies = self._counters(
+            "shadow_requests", "Copies for a shadow version, by outcome", (*shadow, "outcome")
+        )
+        self._largest = self._histograms(
+            "shadow_max_difference", "Largest difference of a copy's scores", shadow, DIFFERENCES
+        )
+        self._mean = self._histograms(
+            "shadow_mean_difference", "Mean difference of a copy's scores", shadow, DIFFERENCES
+        )
+        self._labels = self._gauges("model_label", "Where labels point", (*shadow, "label"))
+        self._reachable = self._gauges("repository_reachable", "Whether it can be read", ())
+        self._refused = self._gauges(
+            "repository_refused", "Versions not served, or not in their present form", shadow
+        )
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
@@ -80,6 +109,8 @@ class PrometheusObserver(Observer):
             self._dropped.by[spec.name, reason] += 0
         for outcome in get_args(ReloadOutcome):
             self._reloads.by[spec.name, outcome] += 0
+        for table, policy in spec.id_policies.items():
+            self._missed.by[spec.name, table, policy] += 0
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
 
@@ -111,6 +142,11 @@ class PrometheusObserver(Observer):
         """Count a request that never ran."""
         self._dropped.by[model, reason] += 1
 
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """Count ids by table and policy."""
+        for table, policy, ids in missed:
+            self._missed.by[model, table, policy] += ids
+
     def computed(self, record: Computed) -> None:
         """Time a batch and the waits before it."""
         model = (record.model,)
@@ -123,6 +159,19 @@ class PrometheusObserver(Observer):
         queue = self._queue.by[model]
         for queue_s in record.queue_s:
             queue.observe(queue_s)
+
+    def shadowed(self, record: Shadowed) -> None:
+        """Count a copy, and how far its scores are from those answered with."""
+        version = (record.model, record.version)
+        self._copies.by[*version, record.outcome] += 1
+        if record.outcome == "compared":
+            self._largest.by[version].observe(record.max_difference)
+            self._mean.by[version].observe(record.mean_difference)
+
+    def repository(self, reachable: bool, refused: Sequence[Refused]) -> None:
+        """Show whether the repository can be read, and what of it is refused."""
+        self._reachable.by[()] = reachable
+        self._refused.by = {(one.model, one.version): 1 for one in refused}
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics as text or OpenMetrics, whichever the scraper accepts."""
@@ -138,6 +187,11 @@ class PrometheusObserver(Observer):
         self._served.update(spec.name for spec in specs)
         self._info.by = {(spec.name, spec.version): 1 for spec in specs}
         plans = [(spec.name, spec.version, spec.properties.get("plan", "")) for spec in specs]
+        self._labels.by = {
+            (spec.name, spec.version, label): 1
+            for spec in specs
+            for label in filter(None, spec.properties.get("labels", "").split(","))
+        }
         self._plan.by = {labels: 1 for labels in plans if labels[-1]}
         self._gpus.watch(uuid for spec in specs if (uuid := spec.properties.get("gpu_uuid")))
 

@@ -1,15 +1,21 @@
 """Load every model anew whenever asked: what SIGHUP does."""
 
 import asyncio
+from typing import Protocol
 
-from app.repository import Repository
+
+class Reloadable(Protocol):
+    """What is served, and can be loaded anew."""
+
+    async def load_all(self) -> None:
+        """Load everything anew; the log has what fails."""
 
 
 class Reloader:
-    """Reload everything in ``repository`` while requests flow."""
+    """Reload all that ``models`` has while requests flow."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, models: Reloadable) -> None:
+        self._models = models
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
@@ -21,4 +27,4 @@ class Reloader:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            await self._repository.load_all()
+            await self._models.load_all()

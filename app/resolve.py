@@ -4,12 +4,15 @@ import argparse
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app import plugins
 from app.config import ServerOptions, Sources, gather
 from app.flags import given, make_parser, unknown
-from app.models import ModelConfig, resolve_models
+from app.models import ModelConfig, resolve_model, resolve_models
+from app.repository.options import RepositoryOptions
+from app.repository.plan import GIVEN, Planner, plan_of
 from app.settings import ConfigError, Section, make_section
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
@@ -22,6 +25,8 @@ class Config:
     sections: Mapping[str, Section]
     models: tuple[ModelConfig, ...]
     transports: Mapping[str, plugins.Plugin[Transport]]
+    repository: Section
+    planner: Planner
 
     @property
     def server(self) -> ServerOptions:
@@ -34,6 +39,7 @@ class Config:
         sections = list(self.sections.values())
         for model in self.models:
             sections += [model.scheduler, model.backend]
+        sections.append(self.repository)
         return [line for section in sections for line in section.lines()]
 
 
@@ -52,7 +58,11 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         "server": ServerOptions,
         **{name: transport.options for name, transport in transports.items()},
     }
-    models: dict[str, type[Any]] = {"scheduler": SchedulerOptions, "backend": backend.options}
+    models: dict[str, type[Any]] = {
+        "repository": RepositoryOptions,
+        "scheduler": SchedulerOptions,
+        "backend": backend.options,
+    }
     parser = make_parser({**schema, **models}, add_help=True)
     # Intermixed: a path may also follow a flag.
     arguments, extra = parser.parse_known_intermixed_args(argv)
@@ -62,11 +72,31 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
     sources.check_sections({*schema, *models, *plugins.names("narsil.transports")})
     config = Config(
         sections={name: _section(sources, name, options) for name, options in schema.items()},
-        models=resolve_models(sources, arguments.model, server.backend),
+        models=_models(sources, arguments.model, server.backend),
         transports=transports,
+        repository=_section(sources, "repository", RepositoryOptions),
+        planner=partial(plan_of, partial(resolve_model, sources, server.backend)),
     )
     _check_client_certificates(config.sections)
     return config, arguments
+
+
+def _models(sources: Sources, paths: Sequence[str], backend: str) -> tuple[ModelConfig, ...]:
+    """Return the models to serve by themselves: none beside a repository. Raises ConfigError."""
+    url = sources.sections.get("repository", {}).get("url")
+    if url is None or not url.raw:
+        return resolve_models(sources, paths, backend)
+    if paths or sources.models:
+        raise ConfigError(f"{url.origin}: a repository is served alone, without other models")
+    general = sources.sections.get("backend", {})
+    for key in GIVEN:
+        if key in general:
+            raise ConfigError(
+                f"{general[key].origin}: backend.{key} is given by where a version lies in the"
+                " repository"
+            )
+    resolve_models(sources, (), backend)  # the general sections have to be right
+    return ()
 
 
 def _elsewhere(server: ServerOptions) -> dict[str, dict[str, type[Any]]]:

@@ -6,15 +6,20 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.config import ServerOptions
+from app.configured import ConfiguredModels
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.reloader import Reloader
-from app.repository import Repository
+from app.repository.listing import PlaceError
+from app.repository.options import NONE, RepositoryOptions
+from app.repository.places import place_of
+from app.repository.plan import Planner
+from app.repository.repository import Repository
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
@@ -39,11 +44,16 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class Parts:
-    """What to serve with, made and not yet started."""
+    """What to serve with, made and not yet started.
+
+    The models are those of the repository, if that has a URL, planned by ``planner``.
+    """
 
     server: ServerOptions
     models: Sequence[ModelConfig]
     transports: Mapping[str, Transport]
+    repository: RepositoryOptions
+    planner: Planner
 
 
 async def serve(parts: Parts, opened: Opened) -> bool:
@@ -61,29 +71,52 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     engine = Engine(SchedulerOptions(), statistics)
     engine.watch(lambda: observer.serving(engine.specs()))
     engine.watch(lambda: statistics.serving(engine.specs()))
-    repository = Repository(engine, parts.server.grace_s)
+    models = _models(parts, engine, observer)
     if parts.server.model_control:
-        engine.control = repository
-    reloader = Reloader(repository)
+        engine.control = models
+    reloader = Reloader(models)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     lag = asyncio.create_task(observer.watch_loop())
     try:
         async with contextlib.AsyncExitStack() as undo:
             addresses = await _listen(parts.transports, engine, undo)
-            served = await _unless_stopped(_load(engine, parts.models), stop)
+            served = await _unless_stopped(_start(parts, engine, models), stop)
             if served is not None:
                 _settle_memory()
                 engine.open()
-                repository.add(served)
                 opened(served, addresses)
-                reloading = asyncio.create_task(reloader.run())
-                await stop.requested.wait()
-                reloading.cancel()
+                async with _running(reloader.run(), models.run()):
+                    await stop.requested.wait()
             undo.pop_all()  # from here on the orderly way out
             await _drain(parts, engine, stop)
     finally:
         lag.cancel()
-    return served is not None and not repository.busy
+    return served is not None and not models.busy
+
+
+def _models(
+    parts: Parts, engine: Engine, observer: PrometheusObserver
+) -> ConfiguredModels | Repository:
+    """Return what loads and unloads models. Raises StartError."""
+    options, grace_s = parts.repository, parts.server.grace_s
+    if not options.url:
+        return ConfiguredModels(engine, grace_s)
+    try:
+        place = place_of(options)
+    except PlaceError as error:
+        raise StartError(str(error)) from error
+    return Repository(engine, place, options, parts.planner, observer, grace_s)
+
+
+@contextlib.asynccontextmanager
+async def _running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let ``work`` go on within the block."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _check_there(models: Sequence[ModelConfig]) -> None:
@@ -111,6 +144,24 @@ async def _listen(
             raise StartError(f"{name}: {why}") from error
         undo.push_async_callback(transport.stop, 0.0)
     return addresses
+
+
+async def _start(
+    parts: Parts, engine: Engine, models: ConfiguredModels | Repository
+) -> list[Served]:
+    """Load what is to be served at first. Raises StartError."""
+    if isinstance(models, ConfiguredModels):
+        served = await _load(engine, parts.models)
+        models.add(served)
+        return served
+    try:
+        served = await models.start()
+    except PlaceError as error:
+        raise StartError(f"repository {parts.repository.url}: {error}") from error
+    if not served and parts.repository.mode == NONE:
+        reasons = "".join(f"\n  {one.model} {one.version}: {one.reason}" for one in engine.refused)
+        raise StartError(f"repository {parts.repository.url}: nothing to serve{reasons}")
+    return served
 
 
 async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:

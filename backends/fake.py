@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from backends.jagged import JaggedLayout, check_jagged
-from scheduler.backend import Compute
+from backends.ids.declared import Declared, make_rules
+from backends.jagged import JaggedLayout
+from scheduler.backend import Checked, Compute
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 
@@ -32,6 +33,10 @@ class FakeOptions:
         default=10_000, metadata={"help": "batches kept to be looked at; 0 where memory counts"}
     )
     compute_s: float = field(default=0.0, metadata={"help": "seconds one batch takes"})
+    ids: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "FEATURE=POLICY (*: all others): ids without a row; see docs/ids.md"},
+    )
 
     def __post_init__(self) -> None:
         """Refuse shapes that no model has. Raises ValueError."""
@@ -55,6 +60,7 @@ class FakeBackend:
         self._layout = JaggedLayout(
             "id_list_features", features, np.full(len(features), options.table_rows, np.int64)
         )
+        self._rules = make_rules(self._layout, Declared(), ())
         self.batches: deque[Batch] = deque(maxlen=options.remembered_batches)
         self.before_run: Callable[[Batch], None] = lambda batch: time.sleep(options.compute_s)
 
@@ -78,6 +84,9 @@ class FakeBackend:
             ),
             outputs=(TensorSpec("default", np.dtype(np.float32), ("rows",)),),
             max_batch_rows=self._options.max_batch_rows,
+            properties={"ids": self._rules.text},
+            id_policies=self._rules.policies,
+            vocabularies=self._rules.vocabularies,
         )
 
     @property
@@ -86,11 +95,12 @@ class FakeBackend:
         return self._options.lanes
 
     def load(self) -> None:
-        """Do nothing."""
+        """Read the option ``ids``. Raises LoadError."""
+        self._rules = make_rules(self._layout, Declared(), self._options.ids)
 
-    def check(self, request: InferRequest) -> None:
-        """Refuse ids outside the tables. Raises ServingError."""
-        check_jagged(self._layout, request)
+    def check(self, request: InferRequest) -> Checked | None:
+        """Make rows of ids; refuse those outside the tables. Raises ServingError."""
+        return self._rules.check(request)
 
     def prepare(self, batch: Batch) -> Compute:
         """Gather nothing; return ``run`` for ``batch``."""

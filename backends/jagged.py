@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.errors import ServingError, invalid
+from scheduler.errors import Missed, ServingError, invalid
 from scheduler.types import Array, InferRequest
 
 Ids: TypeAlias = npt.NDArray[np.signedinteger[Any]]
@@ -53,11 +53,16 @@ def check_jagged(layout: JaggedLayout, request: InferRequest) -> None:
     Raises ServingError with INVALID_REQUEST, naming field, feature, row, limit and value.
     """
     lengths, values = request.inputs[layout.lengths], request.inputs[layout.values]
-    if not _is_valid(layout, lengths, values):
-        raise _explain(layout, lengths, values)
+    if not is_valid(layout, lengths, values):
+        counts = ids_of_features(layout, lengths, values)
+        features, positions = ids_outside(layout, values, counts)
+        refusal = outside(layout, lengths, values, int(positions[0]))
+        refusal.missed = missed(layout, features, ["reject"] * len(layout.features))
+        raise refusal
 
 
-def _is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
+def is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
+    """Return whether every id is a row and every length means some: a few microseconds."""
     if 0 < lengths.size <= FEW and 0 < values.size <= FEW:
         counted, ids = lengths.ravel().tolist(), values.tolist()
         if min(counted) < 0 or sum(counted) != len(ids) or min(ids) < 0:
@@ -70,13 +75,61 @@ def _is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
         return False
     if int(np.add.reduce(lengths, axis=None, dtype=np.int64)) != values.size:
         return False
-    unsigned_ids = _unsigned(values)
-    if int(np.maximum.reduce(unsigned_ids, initial=0)) < layout.fewest_rows:
+    if int(np.maximum.reduce(_unsigned(values), initial=0)) < layout.fewest_rows:
         return True
-    counts = np.add.reduce(lengths, axis=1, dtype=np.int64)
+    return in_range(layout, values, np.add.reduce(lengths, axis=1, dtype=np.int64))
+
+
+def ids_of_features(layout: JaggedLayout, lengths: Array, values: Array) -> npt.NDArray[np.int64]:
+    """Return how many ids each feature has, if ``lengths`` and ``values`` fit each other.
+
+    Raises ServingError with INVALID_REQUEST.
+    """
+    if int(np.maximum.reduce(_unsigned(lengths), axis=None, initial=0)) <= values.size:
+        counts: npt.NDArray[np.int64] = np.add.reduce(lengths, axis=1, dtype=np.int64)
+        if int(np.add.reduce(counts)) == values.size:
+            return counts
+    raise _misfit(layout, lengths, values)
+
+
+def in_range(layout: JaggedLayout, values: Array, counts: npt.NDArray[np.int64]) -> bool:
+    """Return whether every id is a row of its table; ``counts`` are the ids of each feature."""
+    if not values.size:
+        return True
     filled = counts > 0
     starts = (np.cumsum(counts) - counts)[filled]
-    return bool((np.maximum.reduceat(unsigned_ids, starts) < layout.table_rows[filled]).all())
+    return bool((np.maximum.reduceat(_unsigned(values), starts) < layout.table_rows[filled]).all())
+
+
+def ids_outside(
+    layout: JaggedLayout, values: Array, counts: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the ids that are no rows of their tables, in order: their features and positions."""
+    limits = np.repeat(layout.table_rows, counts)
+    ids = values.astype(np.int64, copy=False)
+    positions = np.flatnonzero((ids < 0) | (ids >= limits))
+    return np.searchsorted(np.cumsum(counts), positions, side="right"), positions
+
+
+def outside(layout: JaggedLayout, lengths: Array, values: Array, position: int) -> ServingError:
+    """Return the refusal of the id at ``position``, which its table has no row for."""
+    bag = int(np.searchsorted(lengths.cumsum(dtype=np.int64), position, side="right"))
+    rows = layout.table_rows[bag // lengths.shape[1]]
+    return invalid(
+        f"{layout.values}: {_bag(layout, lengths, bag)} has id {values[position]}; "
+        f"the table has {rows} rows (ids 0..{rows - 1})"
+    )
+
+
+def missed(
+    layout: JaggedLayout, features: npt.NDArray[np.int64], policies: Sequence[str]
+) -> tuple[Missed, ...]:
+    """Count ``features``, one entry an id, by feature; ``policies`` says what becomes of each."""
+    counts = np.bincount(features, minlength=len(layout.features))
+    return tuple(
+        Missed(layout.features[index], policies[index], int(counts[index]))
+        for index in np.flatnonzero(counts).tolist()
+    )
 
 
 def _unsigned(array: Array) -> npt.NDArray[np.unsignedinteger[Any]]:
@@ -88,31 +141,21 @@ def _unsigned_dtype(signed: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(signed.str.replace("i", "u"))
 
 
-def _explain(layout: JaggedLayout, lengths: Array, values: Array) -> ServingError:
-    """Return the first thing wrong: a negative length, then the sum, then an id."""
+def _misfit(layout: JaggedLayout, lengths: Array, values: Array) -> ServingError:
+    """Return what is wrong with ``lengths``: a negative one first, then the sum."""
     wide = lengths.astype(np.int64)
     negative = np.flatnonzero(wide < 0)
     if negative.size:
         where = _bag(layout, wide, int(negative[0]))
         length = wide.flat[negative[0]]
         return invalid(f"{layout.lengths}: {where} has length {length}; lengths are at least 0")
-    total = _exact_sum(wide)
-    if total != values.size:
-        return invalid(
-            f"{layout.lengths}: the lengths add up to {total}, "
-            f"but {layout.values} has {values.size} ids"
-        )
-    limits = np.repeat(layout.table_rows, wide.sum(axis=1))
-    ids = values.astype(np.int64)
-    position = int(np.argmax((ids < 0) | (ids >= limits)))
-    where = _bag(layout, wide, int(np.searchsorted(wide.cumsum(), position, side="right")))
     return invalid(
-        f"{layout.values}: {where} has id {ids[position]}; "
-        f"the table has {limits[position]} rows (ids 0..{limits[position] - 1})"
+        f"{layout.lengths}: the lengths add up to {_exact_sum(wide)}, "
+        f"but {layout.values} has {values.size} ids"
     )
 
 
-def _bag(layout: JaggedLayout, lengths: Ids, index: int) -> str:
+def _bag(layout: JaggedLayout, lengths: Array, index: int) -> str:
     feature, row = divmod(index, lengths.shape[1])
     return f"feature {layout.features[feature]!r} row {row}"
 

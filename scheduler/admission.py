@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.backend import Backend
-from scheduler.errors import Code, ServingError, invalid
+from scheduler.errors import Code, Missed, ServingError, invalid
 from scheduler.execute import check
 from scheduler.observer import DropReason
 from scheduler.options import SchedulerOptions
@@ -45,10 +45,25 @@ class Admission:
         self._id_inputs = id_inputs(spec)
         self._optional = tuple(tensor.name for tensor in spec.inputs if tensor.optional)
 
-    def check(self, request: InferRequest) -> None:
-        """Refuse a request that the model cannot take. Raises ServingError."""
+    def check(
+        self, request: InferRequest, missed: Callable[[tuple[Missed, ...]], None]
+    ) -> InferRequest:
+        """Refuse a request that the model cannot take; return the one to run.
+
+        ``missed`` hears of ids without a row, also of those refused. Raises ServingError.
+        """
         validate(self._spec, request, self._options.priorities)
-        check(self._backend, request)
+        try:
+            checked = check(self._backend, request)
+        except ServingError as refusal:
+            if refusal.missed:
+                missed(refusal.missed)
+            raise
+        if checked is None:
+            return request
+        if checked.missed:
+            missed(checked.missed)
+        return checked.request
 
     def admit(self, request: InferRequest, now: float) -> Waiting:
         """Put a checked request into the queue, arriving ``now``. Raises ServingError.

@@ -4,6 +4,8 @@ import numpy as np
 
 from scheduler.errors import Code, ServingError
 from scheduler.execute import Outcome
+from scheduler.lanes import Job
+from scheduler.observer import Computed
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
 from scheduler.waiting import Waiting
 
@@ -36,3 +38,17 @@ def too_late(waiting: Waiting) -> ServingError:
     """Return the answer to a request whose deadline has passed."""
     timeout_ms = waiting.request.timeout_s * 1e3
     return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")
+
+
+def record_of(spec: ModelSpec, job: Job, queue_s: tuple[float, ...]) -> Computed:
+    """Return what the observer hears of a job whose pieces that ran had waited ``queue_s``."""
+    return Computed(
+        spec.name,
+        rows=job.rows,
+        ids=job.ids,
+        lane=job.lane,
+        gather_s=job.gather_s,
+        compute_s=job.compute_s,
+        queue_s=queue_s,
+        version=spec.version,
+    )

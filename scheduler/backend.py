@@ -6,12 +6,20 @@ A plug-in is a class with a frozen ``Options`` dataclass and ``__init__(options)
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from scheduler.errors import Missed
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 # Computes one prepared batch: every output, first axis ``batch.rows``, in arrays the caller keeps.
 Compute: TypeAlias = Callable[[], Mapping[str, Array]]
+
+
+class Checked(NamedTuple):
+    """A request as it is to be run, if not as it came, and the ids that were ``missed`` in it."""
+
+    request: InferRequest
+    missed: tuple[Missed, ...]
 
 
 class Backend(Protocol):
@@ -28,10 +36,12 @@ class Backend(Protocol):
     def load(self) -> None:
         """Load and warm up; called once, off the event loop. Raises LoadError."""
 
-    def check(self, request: InferRequest) -> None:
+    def check(self, request: InferRequest) -> Checked | None:
         """Refuse what the spec cannot say (an id out of range); called on the event loop, so fast.
 
-        The scheduler has checked names, dtypes and shapes against ``spec`` before.
+        The scheduler has checked names, dtypes and shapes against ``spec`` before. A request that
+        is not to be run as it came (ids that are hashed) is returned as another one of as many
+        rows; its arrays are never written.
         Raises ServingError with INVALID_REQUEST.
         """
 

@@ -1,6 +1,16 @@
 """How a transport lets its clients load and unload models, where that is allowed."""
 
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a version is not served, or not in the form that it has now; "" is any version."""
+
+    model: str
+    version: str
+    reason: str
 
 
 class ModelControl(Protocol):

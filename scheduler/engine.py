@@ -1,22 +1,24 @@
 """Model name -> scheduler; what transports hold."""
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from scheduler.backend import Backend
-from scheduler.control import ModelControl
-from scheduler.errors import Code, LoadError, ServingError, shown
+from scheduler.control import ModelControl, Refused
+from scheduler.errors import Code, LoadError, ServingError
 from scheduler.execute import close, load
 from scheduler.lanes import Clock
+from scheduler.models import Models, check_loaded
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.reload import Remake, load_again
+from scheduler.routing import Routes
 from scheduler.scheduler import Scheduler
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
+from scheduler.versions import Versions
 
 
 class Engine:
@@ -32,10 +34,10 @@ class Engine:
     ) -> None:
         self.observer = observer
         self.control: ModelControl | None = None  # set where clients may load and unload models
+        self.refused: tuple[Refused, ...] = ()  # what should be served and is not, and why
         self._options = options
         self._clock = clock
-        # By name and version, the version that serves by default last.
-        self._models: dict[str, dict[str, Scheduler]] = {}
+        self._models = Models(observer)
         self._watchers: list[Callable[[], None]] = []
         self._reloads: dict[Scheduler, asyncio.Task[None]] = {}
         self._leaving: dict[Scheduler, asyncio.Task[None]] = {}  # no new requests, some old ones
@@ -52,14 +54,17 @@ class Engine:
     def live(self) -> bool:
         """No model has failed for good; if one has, only a restart helps."""
         return all(
-            scheduler.failure is None or scheduler in self._reloads
+            scheduler.failure is None or scheduler in self._reloads or scheduler.background
             for scheduler in self._schedulers()
         )
 
     @property
     def ready(self) -> bool:
         """New requests are welcome."""
-        failed = any(scheduler.failure is not None for scheduler in self._schedulers())
+        failed = any(
+            scheduler.failure is not None and not scheduler.background
+            for scheduler in self._schedulers()
+        )
         return self._started and not failed and not self._draining
 
     @property
@@ -88,17 +93,20 @@ class Engine:
         remake: Remake | None = None,
         *,
         grace_s: float = 30.0,
+        others: bool = True,
     ) -> None:
         """Load ``backend``, then let it take over from every version of its model.
 
-        Requests that those have admitted are answered by them, within ``grace_s`` seconds; no
-        request is refused meanwhile. Both are in memory until then. Raises LoadError, and then
-        nothing has changed.
+        Without ``others`` only from the same version, if that is served. Requests that those have
+        admitted are answered by them, within ``grace_s`` seconds; no request is refused meanwhile.
+        Both are in memory until then. Raises LoadError, and then nothing has changed.
         """
         await self._load(backend, lambda spec: None)
-        replaced = self._models.pop(backend.spec.name, {})
-        self._serve(backend, options, remake)
-        await self._close(replaced.values(), grace_s)
+        replaced = []
+        if others and (replaced := list(self._models.of(backend.spec.name))):
+            self._models.remove(backend.spec.name)
+        same = self._serve(backend, options, remake)
+        await self._close([*replaced, *filter(None, [same])], grace_s)
 
     async def unload(self, model: str, version: str = "", *, grace_s: float = 30.0) -> None:
         """Stop serving ``model``, or one version of it, and answer what it has admitted.
@@ -106,12 +114,16 @@ class Engine:
         Raises ServingError with MODEL_NOT_FOUND.
         """
         scheduler = self._scheduler(model, version)
-        versions = self._models[scheduler.spec.name]
-        leaving = [versions.pop(version)] if version else list(versions.values())
-        if not version or not versions:
-            del self._models[scheduler.spec.name]
+        name = scheduler.spec.name
+        leaving = [scheduler] if version else list(self._models.of(name))
+        self._models.remove(name, scheduler.spec.version if version else "")
         self._changed()
         await self._close(leaving, grace_s)
+
+    def route(self, model: str, routes: Routes) -> None:
+        """Send the requests to ``model``, if it is served, by ``routes`` from now on."""
+        self._models.route(model, routes)
+        self._changed()
 
     def open(self) -> None:
         """Declare start-up complete."""
@@ -132,6 +144,10 @@ class Engine:
         """Refuse new requests, answer the admitted within ``grace_s`` seconds, release models."""
         self.drain()
         self._closed = True
+        copies = tuple(self._models.copies)
+        for copy in copies:
+            copy.cancel()
+        await asyncio.gather(*copies, return_exceptions=True)
         for reload in self._reloads.values():
             reload.cancel()
         await asyncio.gather(*self._reloads.values(), return_exceptions=True)
@@ -151,46 +167,44 @@ class Engine:
         return tuple(scheduler.spec for scheduler in self._schedulers())
 
     def spec(self, model: str, version: str = "") -> ModelSpec:
-        """Return one model's spec; an empty name is the only model, an empty version the latest.
+        """Return one model's spec; an empty name is the only model.
 
-        Raises ServingError.
+        ``version`` may be a label, and empty is what serves by default; whatever answers in its
+        place takes the same inputs. Raises ServingError.
         """
         return self._scheduler(model, version).spec
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
-        return await self._scheduler(request.model, request.version).infer(request)
+        versions = self._versions(request.model, request.version)
+        scheduler = versions.choose(request.version, request.key or request.id)
+        if scheduler is None:
+            raise self._models.nothing_called(request.model, request.version)
+        return await versions.infer(scheduler, request)
 
     def _schedulers(self) -> tuple[Scheduler, ...]:
-        return tuple(
-            scheduler for versions in self._models.values() for scheduler in versions.values()
-        )
+        return self._models.all()
 
-    def _scheduler(self, model: str, version: str) -> Scheduler:
+    def _versions(self, model: str, version: str) -> Versions:
         if not self._started:
             raise ServingError(Code.UNAVAILABLE, "the model is still loading", retry_after_s=1.0)
-        if not model and len(self._models) == 1:
-            (versions,) = self._models.values()
-        else:
-            versions = self._models.get(model, {})
-        scheduler = versions.get(version) if version else next(reversed(versions.values()), None)
-        if scheduler is None:
-            raise ServingError(Code.MODEL_NOT_FOUND, self._nothing_called(model, version))
-        return scheduler
+        versions = self._models.versions(model)
+        if versions is None:
+            raise self._models.nothing_called(model, version)
+        return versions
 
-    def _nothing_called(self, model: str, version: str) -> str:
-        if not model:
-            return f"name one of the models: {', '.join(self._models) or 'none is served'}"
-        if not version:
-            return f"no model {shown(model)}; served: {', '.join(self._models) or 'none'}"
-        served = ", ".join(f"{spec.name} {spec.version}" for spec in self.specs())
-        return f"no model {shown(model)} of version {shown(version)}; served: {served or 'none'}"
+    def _scheduler(self, model: str, version: str) -> Scheduler:
+        versions = self._versions(model, version)
+        scheduler = versions.named(version) if version else versions.default
+        if scheduler is None:
+            raise self._models.nothing_called(model, version)
+        return scheduler
 
     async def _load(self, backend: Backend, check: Callable[[ModelSpec], None]) -> None:
         """Load ``backend``; if it cannot be served after all, let go of it. Raises LoadError."""
         await run_in_thread(lambda: load(backend), "load")
         try:
-            _check_loaded(backend.spec, backend.lanes)
+            check_loaded(backend.spec, backend.lanes)
             check(backend.spec)
             if self._closed:
                 raise LoadError("the server is shutting down")
@@ -199,15 +213,17 @@ class Engine:
             raise
 
     def _check_new(self, spec: ModelSpec) -> None:
-        if spec.version in self._models.get(spec.name, ()):
+        if any(one.spec.version == spec.version for one in self._models.of(spec.name)):
             raise LoadError(f"model {spec.name!r} version {spec.version!r} is loaded already")
 
     def _serve(
         self, backend: Backend, options: SchedulerOptions | None, remake: Remake | None
-    ) -> None:
+    ) -> Scheduler | None:
+        """Serve a loaded backend; return the scheduler of the same version that it replaces."""
         scheduler = self._started_scheduler(backend, options or self._options, remake)
-        self._models.setdefault(scheduler.spec.name, {})[scheduler.spec.version] = scheduler
+        replaced = self._models.add(scheduler)
         self._changed()
+        return replaced
 
     def _started_scheduler(
         self, backend: Backend, options: SchedulerOptions, remake: Remake | None
@@ -229,7 +245,8 @@ class Engine:
             backend = await load_again(remake)
             self.observer.reloaded(failed.spec.name, "ok" if backend else "failed")
             if backend is not None and self._can_replace(failed, backend.spec):
-                self._replace(failed, self._started_scheduler(backend, options, remake))
+                fresh = self._started_scheduler(backend, options, remake)
+                self._models.replace(failed, fresh)
             elif backend is not None:
                 await _discard(backend)
         finally:
@@ -238,16 +255,9 @@ class Engine:
 
     def _can_replace(self, failed: Scheduler, spec: ModelSpec) -> bool:
         """Return whether ``failed`` still serves, under that name, and no other that version."""
-        versions = self._models.get(spec.name, {})
-        return failed in versions.values() and versions.get(spec.version, failed) is failed
-
-    def _replace(self, failed: Scheduler, fresh: Scheduler) -> None:
-        # In its place: the version that serves by default, the last, stays what it is.
-        versions = self._models[fresh.spec.name].values()
-        replaced = [fresh if scheduler is failed else scheduler for scheduler in versions]
-        self._models[fresh.spec.name] = {
-            scheduler.spec.version: scheduler for scheduler in replaced
-        }
+        served = self._models.of(spec.name)
+        others = [one.spec.version for one in served if one is not failed]
+        return failed in served and spec.version not in others
 
     async def _close(self, schedulers: Iterable[Scheduler], grace_s: float) -> None:
         closing = []
@@ -274,17 +284,3 @@ async def _see_off(leaving: dict[Scheduler, asyncio.Task[None]], grace_s: float)
         for scheduler in leaving:
             scheduler.cut_off()
         await asyncio.wait(leaving.values())
-
-
-def _check_loaded(spec: ModelSpec, lanes: int) -> None:
-    for what, text in (("name", spec.name), ("version", spec.version)):
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
-            raise LoadError(
-                f"model {what} {shown(text)}: use letters, digits, '.', '_' and '-' only"
-                f" (--{what}), it becomes part of a URL"
-            )
-    if lanes < 1 or spec.max_batch_rows < 1:
-        raise LoadError(
-            f"model {spec.name!r}: lanes ({lanes}) and max_batch_rows"
-            f" ({spec.max_batch_rows}) must be at least 1"
-        )

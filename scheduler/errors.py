@@ -9,6 +9,7 @@ Transports turn a Code into a wire status with the one table in ``transports/sta
 """
 
 import enum
+from typing import NamedTuple
 
 
 class Code(enum.Enum):
@@ -25,11 +26,21 @@ class Code(enum.Enum):
     INTERNAL = "internal"
 
 
+class Missed(NamedTuple):
+    """So many ids of one request that ``table`` has no row for, and by which policy they went."""
+
+    table: str
+    policy: str
+    ids: int
+
+
 class ServingError(Exception):
     """Answer one request with an error.
 
     ``detail`` is a sentence for the client: it names the field, the limit and the value.
     ``retry_after_s`` is an estimate of when a retry may succeed (seconds), if one is known.
+    ``version`` is the version of the model that the request was for, "" if that is not known.
+    ``missed`` are the ids that led to the refusal, if ids did.
     """
 
     def __init__(self, code: Code, detail: str, retry_after_s: float | None = None) -> None:
@@ -37,6 +48,8 @@ class ServingError(Exception):
         self.code = code
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.version = ""
+        self.missed: tuple[Missed, ...] = ()
 
 
 class LoadError(Exception):

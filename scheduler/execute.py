@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from scheduler.backend import Backend, Compute
+from scheduler.backend import Backend, Checked, Compute
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
@@ -51,10 +51,13 @@ def close(backend: Backend) -> None:
         logger.exception("a backend's close failed")
 
 
-def check(backend: Backend, request: InferRequest) -> None:
-    """Let the backend refuse ``request``. Raises ServingError and nothing else."""
+def check(backend: Backend, request: InferRequest) -> Checked | None:
+    """Let the backend refuse ``request``, or put another in its place.
+
+    Raises ServingError and nothing else.
+    """
     try:
-        backend.check(request)
+        return backend.check(request)
     except ServingError:
         raise
     except BaseException as error:  # SystemExit too: this is the event loop's own thread

@@ -5,12 +5,15 @@ Override what is needed; each method is called on the event loop and must return
 
 from typing import Literal
 
-from scheduler.errors import Code
+from scheduler.errors import Code, Missed
 from scheduler.often import often_made
 from scheduler.types import ModelSpec
 
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 ReloadOutcome = Literal["ok", "failed"]
+# Of a copy for a shadow: compared; failed or too late there; dropped because too many were in
+# flight (behind) or clients' requests waited (busy); answered with what is no number.
+ShadowOutcome = Literal["compared", "failed", "late", "behind", "busy", "incomparable"]
 
 
 @often_made(frozen=True, slots=True)
@@ -49,6 +52,20 @@ class Computed:
     version: str = ""
 
 
+@often_made(frozen=True, slots=True)
+class Shadowed:
+    """One request that was copied to the shadow ``version`` of a model, or would have been.
+
+    The differences, largest and mean, are those of its scores from the ones answered with.
+    """
+
+    model: str
+    version: str
+    outcome: ShadowOutcome
+    max_difference: float = 0.0
+    mean_difference: float = 0.0
+
+
 class Observer:
     """Watch nothing; subclasses watch something."""
 
@@ -67,8 +84,14 @@ class Observer:
     def dropped(self, model: str, reason: DropReason) -> None:
         """A request left without being computed."""
 
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """A request had ids that its tables have no rows for, or that are hashed."""
+
     def computed(self, record: Computed) -> None:
         """A lane finished a batch; of one that ran on the event loop, after its answer has left."""
+
+    def shadowed(self, record: Shadowed) -> None:
+        """A shadow was asked, or left out."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what was watched, for a scraper: body and content type for an Accept header."""

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from scheduler.admission import Admission
-from scheduler.answers import answer_of, answer_to_nothing, too_late
+from scheduler.answers import answer_of, answer_to_nothing, record_of, too_late
 from scheduler.backend import Backend
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, Missed, ServingError
 from scheduler.execute import close
 from scheduler.lanes import Clock, Job
-from scheduler.observer import Computed, DropReason, Observer
+from scheduler.observer import DropReason, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.queue import RequestQueue
 from scheduler.replies import Replies
@@ -47,9 +47,10 @@ class Scheduler:
     ) -> None:
         self.spec: ModelSpec = options.served(backend.spec)
         self.failure: str | None = None
+        self.background = False
         self._backend = backend
         self._options = options
-        self._observer = observer
+        self._observer = self._own_observer = observer
         self._changed = changed
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -65,10 +66,20 @@ class Scheduler:
         self._closing = False
         self._crowd = CROWD  # requests a batch, lately
 
+    @property
+    def busy(self) -> bool:
+        """Whether requests wait for a lane."""
+        return len(self._queue) > 0
+
+    def stand_back(self, background: bool) -> None:
+        """Never run on the event loop, and report nothing, while in the background."""
+        self.background = background
+        self._observer = Observer() if background else self._own_observer
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
         self._refuse_if_down()
-        self._admission.check(request)
+        request = self._admission.check(request, self._missed)
         if request.rows == 0:
             return answer_to_nothing(self.spec, request)
         waiting = self._admission.admit(request, self._clock())
@@ -111,6 +122,9 @@ class Scheduler:
         if self._closing:
             raise ServingError(Code.UNAVAILABLE, "the server is shutting down", retry_after_s=1.0)
 
+    def _missed(self, missed: tuple[Missed, ...]) -> None:
+        self._guard(lambda: self._observer.missed(self.spec.name, missed))
+
     def _arrived(self) -> None:
         if self._options.mode != "batch" or not self._lane_has_room():
             self._dispatch()
@@ -133,7 +147,7 @@ class Scheduler:
     def _dispatch(self, *, inline: bool = False, look_ahead: bool = True) -> None:
         """Give the lanes what waits; to be called whenever the queue or the lanes changed."""
         self._stop_waking()
-        inline = inline or self._options.mode == "inline"
+        inline = (inline or self._options.mode == "inline") and not self.background
         run = self._run_inline if inline else self._runner.start
         while len(self._queue) and self._lane_has_room():
             now = self._clock()
@@ -209,17 +223,8 @@ class Scheduler:
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)
-        record = Computed(
-            self.spec.name,
-            rows=job.rows,
-            ids=job.ids,
-            lane=job.lane,
-            gather_s=job.gather_s,
-            compute_s=job.compute_s,
-            queue_s=tuple(queue_s for _, queue_s in ran),
-            version=self.spec.version,
-        )
-        self._observer.computed(record)
+        queue_s = tuple(queue_s for _, queue_s in ran)
+        self._observer.computed(record_of(self.spec, job, queue_s))
 
     def _learn(self, waiting: Waiting) -> None:
         """Compare how long the request was expected to take with what it took, or has so far."""

@@ -4,9 +4,9 @@ What holds arrays is equal only to itself: numpy has no single truth for two arr
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +38,21 @@ class TensorSpec:
     optional: bool = False
 
 
+class Vocabulary(Protocol):
+    """Turn a feature's texts into row numbers."""
+
+    def ids_of(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the row of each of ``texts``; of one that is not known, what no table has."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Describe what a loaded model takes and gives.
 
     ``max_batch_rows`` bounds one forward. ``max_request_rows`` bounds one request, which is split
     over batches where it is larger than one; the scheduler sets it, 0 stands for one batch.
+    ``id_policies`` has what becomes of ids without a row, ``vocabularies`` what turns texts into
+    ids, by feature.
     """
 
     name: str
@@ -53,6 +62,13 @@ class ModelSpec:
     max_batch_rows: int
     properties: Mapping[str, str] = field(default_factory=dict)
     max_request_rows: int = 0
+    id_policies: Mapping[str, str] = field(default_factory=dict)
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
+
+    @property
+    def takes_any_id(self) -> bool:
+        """Whether some ids without a row are served, so that any 64 bits may be one."""
+        return not {"reject"}.issuperset(self.id_policies.values())
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input called ``name``, or None."""
@@ -63,7 +79,9 @@ class ModelSpec:
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
-    ``model`` may be empty: the only model served; ``version`` too: the one that serves by default.
+    ``model`` may be empty: the only model served; ``version``, a version or a label, too: the one
+    that serves by default or, of several with a share each, the one that ``key`` (else ``id``)
+    belongs to.
     ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
     valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
     ``outputs`` empty means all. ``priority`` 0 is served first.
@@ -77,6 +95,7 @@ class InferRequest:
     outputs: tuple[str, ...] = ()
     priority: int = 0
     version: str = ""
+    key: str = ""
 
     @property
     def size_bytes(self) -> int:

@@ -14,7 +14,10 @@ class Named(NamedTuple):
 
 
 def named(engine: Engine, model: str, version: str = "") -> Named:
-    """Return what is served of ``model`` ("" is the only one) and ``version`` ("" the latest)."""
+    """Return what is served of ``model`` ("" is the only one) and ``version``.
+
+    That may be a label, and "" is what serves by default.
+    """
     try:
         spec = engine.spec(model, version)
     except ServingError:

@@ -1,11 +1,12 @@
 """Triton's model repository: what there is, and loading and unloading it if that is allowed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from scheduler.control import ModelControl
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, shown
+from scheduler.types import ModelSpec
 
 EXTENSION = "model_repository"
 # The other parameters (unload_dependents) ask for what there is none of.
@@ -22,16 +23,31 @@ class Indexed(NamedTuple):
 
 
 def index(engine: Engine, *, only_ready: bool) -> list[Indexed]:
-    """List the versions of every model, and what clients have unloaded."""
+    """List the versions of every model, what was refused, and what clients have unloaded."""
     ready = engine.ready
-    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not ready")
-    served = [Indexed(spec.name, spec.version, state, reason) for spec in engine.specs()]
+    refused = {(one.model, one.version): one.reason for one in engine.refused}
+    served = [_served(spec, refused, ready=ready) for spec in engine.specs()]
     if only_ready:
         return served if ready else []
-    known = {one.name for one in served}
+    versions = {(one.name, one.version) for one in served}
+    models = {one.name for one in served}
+    left = {
+        (model, version): reason
+        for (model, version), reason in refused.items()
+        if (model, version) not in versions and (version or model not in models)
+    }
     names = engine.control.names if engine.control else ()
-    gone = [Indexed(name, "", "UNAVAILABLE", "unloaded") for name in names if name not in known]
-    return served + gone
+    known = models | {model for model, _ in left}
+    left |= {(name, ""): "unloaded" for name in names if name not in known}
+    return served + [Indexed(*name, "UNAVAILABLE", reason) for name, reason in left.items()]
+
+
+def _served(spec: ModelSpec, refused: Mapping[tuple[str, str], str], *, ready: bool) -> Indexed:
+    """Describe a version that serves, and why what took its place in the files does not."""
+    reason = refused.get((spec.name, spec.version)) or refused.get((spec.name, ""), "")
+    if not ready:
+        return Indexed(spec.name, spec.version, "UNAVAILABLE", "not ready")
+    return Indexed(spec.name, spec.version, "READY", reason)
 
 
 async def load(engine: Engine, model: str, repository: str, parameters: Iterable[str]) -> None:

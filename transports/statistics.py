@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
-from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome
+from scheduler.errors import Missed
+from scheduler.observer import Answered, Computed, DropReason, Observer, ReloadOutcome, Shadowed
 from scheduler.types import ModelSpec
 
 
@@ -100,6 +101,10 @@ class Statistics(Observer):
         """Pass it on."""
         self._following.dropped(model, reason)
 
+    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
+        """Pass it on."""
+        self._following.missed(model, missed)
+
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""
         figures, requests = self.of(record.model, record.version), len(record.queue_s)
@@ -113,6 +118,10 @@ class Statistics(Observer):
         batches.gather.add(1, record.gather_s)
         batches.compute.add(1, record.compute_s)
         self._following.computed(record)
+
+    def shadowed(self, record: Shadowed) -> None:
+        """Pass it on."""
+        self._following.shadowed(record)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what ``following`` exposes."""

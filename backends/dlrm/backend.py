@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from backends.jagged import JaggedLayout, check_jagged
-from scheduler.backend import Compute
+from backends.ids.rules import IdRules
+from scheduler.backend import Checked, Compute
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -24,8 +24,8 @@ class Loaded(Protocol):
         """What computes it."""
 
     @property
-    def layout(self) -> JaggedLayout:
-        """Its id features and how many rows their tables have."""
+    def rules(self) -> IdRules:
+        """What makes rows of ids."""
 
     @property
     def spec(self) -> ModelSpec:
@@ -67,9 +67,9 @@ class DlrmBackend(ABC):
         except ModuleNotFoundError as error:
             raise LoadError(f"{error}; {self._needs}") from error
 
-    def check(self, request: InferRequest) -> None:
-        """Refuse ids and lengths that a lookup would misread. Raises ServingError."""
-        check_jagged(self._model.layout, request)
+    def check(self, request: InferRequest) -> Checked | None:
+        """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
+        return self._model.rules.check(request)
 
     def prepare(self, batch: Batch) -> Compute:
         """Gather ``batch`` into host buffers; return one forward over them."""

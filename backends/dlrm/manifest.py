@@ -23,12 +23,18 @@ NATIVE_KIND = "native_dlrm"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One id feature and its embedding table."""
+    """One id feature and its embedding table.
+
+    ``ids`` says what becomes of ids without a row (``backends.ids.policy``), ``vocabulary`` names
+    the file of its texts, relative to the folder, or is "".
+    """
 
     feature: str
     rows: int
     dim: int
     pooling: str = "sum"
+    ids: str = "reject"
+    vocabulary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,8 @@ def _check_types(manifest: Manifest) -> None:
     for table in manifest.tables:
         if type(table.rows) is not int or table.rows < 1:
             raise ValueError(f"rows of {table.feature!r} are {table.rows!r}, not a number over 0")
+        if not isinstance(table.vocabulary, str):
+            raise ValueError(f"vocabulary of {table.feature!r} is no text")  # noqa: TRY004
     if len(set(features)) != len(features):
         raise ValueError("two tables have the same feature")
 

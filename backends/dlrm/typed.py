@@ -1,7 +1,7 @@
 """A dataclass from a JSON document, every field of the type it is declared with."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -10,19 +10,22 @@ T = TypeVar("T")
 def typed(kind: type[T], document: object, where: str = "") -> T:
     """Return a ``kind`` of ``document``; JSON's own types, none turned into another.
 
+    What has a default may be missing.
+
     Raises ValueError or TypeError naming the field, what it must be and what it is.
     """
     if not isinstance(document, dict):
         raise TypeError(f"{where.rstrip('.') or 'it'} must be an object, not {_said(document)}")
     hints = get_type_hints(kind)
-    known = [field.name for field in fields(cast("Any", kind))]
-    for name in known:
-        if name not in document:
-            raise ValueError(f"{where}{name} is missing")
+    known = fields(cast("Any", kind))
+    for each in known:
+        if each.name not in document and each.default is MISSING:
+            raise ValueError(f"{where}{each.name} is missing")
     for name in document:
         if name not in hints:
             raise ValueError(f"{where}{name} is not known")
-    return kind(**{name: _value(hints[name], document[name], where + name) for name in known})
+    given = [each.name for each in known if each.name in document]
+    return kind(**{name: _value(hints[name], document[name], where + name) for name in given})
 
 
 def _value(wanted: Any, value: object, name: str) -> object:

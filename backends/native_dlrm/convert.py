@@ -1,10 +1,7 @@
-"""``narsil convert``: a TorchScript DLRM as safetensors and a manifest."""
+"""A DLRM as safetensors and a manifest: what ``narsil convert`` writes."""
 
-import argparse
 import shutil
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from backends.dlrm.manifest import EXAMPLE_FILE, GOLDEN_FILE
@@ -14,31 +11,21 @@ from backends.native_dlrm.source import Source, find_source
 from scheduler.errors import LoadError
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``narsil convert`` with ``argv``; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="narsil convert",
-        description="Write the DLRM of a TorchScript file as safetensors and a manifest.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="artifact folder, or a bare model.pt")
-    parser.add_argument("out", metavar="DIR", type=Path, help="folder to write; it must not exist")
-    parser.add_argument("--name", default="", help="model name; default: the one it has")
-    arguments = parser.parse_args(argv)
-    try:
-        convert(arguments.model, arguments.out, arguments.name)
-    except (LoadError, OSError) as error:
-        sys.stderr.write(f"narsil convert: {error}\n")
-        return 1
-    sys.stderr.write(f"wrote {arguments.out}\n")
-    return 0
-
-
 def convert(model: str, out: Path, name: str = "") -> ConvertedManifest:
     """Write the model at ``model`` into the folder ``out``, whole or not at all.
 
     Raises LoadError for a model that is not served, OSError where nothing can be written.
     """
-    source = find_source(model, verify=True)
+    return write_source(find_source(model, verify=True), out, name, Path(model))
+
+
+def write_source(
+    source: Source, out: Path, name: str = "", beside: Path | None = None
+) -> ConvertedManifest:
+    """Write ``source`` into the folder ``out``, whole or not at all, with what lies ``beside``.
+
+    Raises LoadError for a model that is not served, OSError where nothing can be written.
+    """
     check_shapes(source.dlrm)
     check_rows(source.dlrm)
     if out.exists():
@@ -47,7 +34,10 @@ def convert(model: str, out: Path, name: str = "") -> ConvertedManifest:
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         manifest = write_converted(folder, _manifest(source, name), source.dlrm)
-        _copy_beside(Path(model), folder)
+        if beside:
+            _copy_beside(beside, folder)
+        for feature, path in source.ids.vocabularies.items():
+            shutil.copyfile(path, folder / _vocabulary_file(source, feature))
         folder.chmod(0o755)
         folder.rename(out)
     finally:
@@ -61,7 +51,15 @@ def _manifest(source: Source, name: str) -> ConvertedManifest:
         name=name or source.name,
         version=source.version,
         tables=tuple(
-            TableEntry(table.feature, len(table.data), table.dim, table.kind, table.mean)
+            TableEntry(
+                table.feature,
+                len(table.data),
+                table.dim,
+                table.kind,
+                table.mean,
+                source.ids.policies.get(table.feature, "reject"),
+                _vocabulary_file(source, table.feature),
+            )
             for table in dlrm.tables
         ),
         interacted=dlrm.interacted,
@@ -73,6 +71,13 @@ def _manifest(source: Source, name: str) -> ConvertedManifest:
         weights=source.weights,
         sha256="",
     )
+
+
+def _vocabulary_file(source: Source, feature: str) -> str:
+    """Return the name that a vocabulary has in the converted folder, "" if there is none."""
+    path = source.ids.vocabularies.get(feature)
+    number = list(source.ids.policies).index(feature) if path else 0
+    return f"vocabulary-{number}{path.suffix}" if path else ""
 
 
 def _copy_beside(model: Path, folder: Path) -> None:

@@ -39,6 +39,8 @@ class TableEntry:
     dim: int
     kind: Kind
     mean: bool
+    ids: str = "reject"
+    vocabulary: str = ""
 
 
 @dataclass(frozen=True, slots=True)

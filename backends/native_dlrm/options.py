@@ -26,6 +26,10 @@ class NativeDlrmOptions:
     )
     lanes: int = field(default=0, metadata={"help": "forwards at once; 0: one per usable CPU"})
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+    ids: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "FEATURE=POLICY (*: all others): ids without a row; see docs/ids.md"},
+    )
     verify: bool = field(
         default=True,
         metadata={"help": "read the whole file once: checksum and NaN (off: tables beyond memory)"},

@@ -4,7 +4,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,8 @@ from threadpoolctl import ThreadpoolController
 
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, IDS, Staging
+from backends.ids.declared import make_rules
+from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
 from backends.native_dlrm.choice import Lane, choose
@@ -64,6 +66,7 @@ class Loaded:
 
     runtime: Runtime
     layout: JaggedLayout
+    rules: IdRules
     spec: ModelSpec
     lanes: int
 
@@ -78,11 +81,17 @@ def load(options: NativeDlrmOptions) -> Loaded:
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
     layout = _layout(source)
+    rules = make_rules(layout, source.ids, options.ids)
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice.make_lane, layout, lanes, options.max_batch_rows)
-    spec = _spec(options, source, layout, {"lanes": str(lanes), **choice.properties})
+    properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
+    spec = replace(
+        _spec(options, source, layout, properties),
+        id_policies=rules.policies,
+        vocabularies=rules.vocabularies,
+    )
     _warm_up(runtime, spec)
-    return Loaded(runtime, layout, spec, lanes)
+    return Loaded(runtime, layout, rules, spec, lanes)
 
 
 def _layout(source: Source) -> JaggedLayout:

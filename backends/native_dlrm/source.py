@@ -1,10 +1,18 @@
 """Find the model at a path: an artifact folder, a bare TorchScript file or a converted folder."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.dlrm.manifest import MODEL_FILE, PROGRAM_FILE, check_sha256, model_file, read_manifest
+from backends.dlrm.manifest import (
+    MANIFEST_FILE,
+    MODEL_FILE,
+    PROGRAM_FILE,
+    check_sha256,
+    model_file,
+    read_manifest,
+)
+from backends.ids.declared import Declared, declared
 from backends.native_dlrm.converted import TENSORS_FILE, read_converted
 from backends.native_dlrm.model import Bytes, Dlrm
 from backends.native_dlrm.recognise import recognise
@@ -25,6 +33,7 @@ class Source:
     dense_names: tuple[str, ...] = ()
     weights: str = "unknown"
     sha256: str = ""
+    ids: Declared = field(default_factory=Declared)
 
 
 def find_source(path: str, *, verify: bool) -> Source:
@@ -71,13 +80,19 @@ def _artifact(folder: Path, *, verify: bool) -> Source:
             f"{folder}: the manifest has {len(told)} tables, {MODEL_FILE} has {len(found)}"
         )
     names = manifest.dense_names
-    return Source(dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256)
+    ids = declared(folder / MANIFEST_FILE, manifest.tables)
+    return Source(
+        dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256, ids
+    )
 
 
 def _converted(folder: Path, *, verify: bool) -> Source:
     manifest, dlrm = read_converted(folder, verify=verify)
     names = manifest.dense_names
-    return Source(dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256)
+    ids = declared(folder / MANIFEST_FILE, manifest.tables)
+    return Source(
+        dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256, ids
+    )
 
 
 def _sha256(data: Bytes) -> str:

@@ -2,7 +2,8 @@
 
 It stands in the file's own metadata under ``narsil``, or in a JSON file beside it with the file's
 name and ``.json`` added, which wins: ``{"name", "version", "tables": [{"feature", "rows"}, ...],
-"dense_names", "weights_sha256"}``; only ``tables``, in wire order, is needed.
+"dense_names", "weights_sha256"}``; only ``tables``, in wire order, is needed. A table may have
+``ids`` and ``vocabulary``, too.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from backends.dlrm.gather import IDS
+from backends.ids.declared import Declared
 from backends.jagged import JaggedLayout
 from scheduler.errors import LoadError
 
@@ -32,6 +34,7 @@ class Described:
     layout: JaggedLayout
     dense_names: tuple[str, ...]
     weights_sha256: str
+    ids: Declared
 
 
 def describe(path: Path, metadata: str) -> Described:
@@ -45,25 +48,34 @@ def describe(path: Path, metadata: str) -> Described:
         )
     try:
         text = beside.read_text(encoding="utf-8") if beside.exists() else metadata
-        return _parse(json.loads(text), path.stem)
+        return _parse(json.loads(text), path, where)
     except KeyError as error:
         raise LoadError(f"{where} lacks {error}") from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise LoadError(f"{where} describes no model: {error}") from error
 
 
-def _parse(document: dict[str, Any], stem: str) -> Described:
+def _parse(document: dict[str, Any], path: Path, where: str) -> Described:
     tables = document["tables"]
     features = tuple(_text("feature", table["feature"]) for table in tables)
     rows = [_rows(table["feature"], table["rows"]) for table in tables]
     if not features or len(set(features)) != len(features):
         raise ValueError("tables name no feature, or one twice")
     return Described(
-        name=_text("name", document.get("name", stem)),
+        name=_text("name", document.get("name", path.stem)),
         version=_text("version", document.get("version", "1")),
         layout=JaggedLayout(IDS, features, np.asarray(rows, np.int64)),
         dense_names=tuple(_text("dense_names", name) for name in document.get("dense_names", ())),
         weights_sha256=str(document.get("weights_sha256", "")),
+        ids=Declared(
+            where,
+            {table["feature"]: table["ids"] for table in tables if "ids" in table},
+            {
+                table["feature"]: path.with_name(_text("vocabulary", table["vocabulary"]))
+                for table in tables
+                if table.get("vocabulary")
+            },
+        ),
     )
 
 

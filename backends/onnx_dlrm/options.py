@@ -20,6 +20,10 @@ class OnnxDlrmOptions:
         default=0, metadata={"help": "forwards at once, one thread each; 0: one per usable CPU"}
     )
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+    ids: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "FEATURE=POLICY (*: all others): ids without a row; see docs/ids.md"},
+    )
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})
 

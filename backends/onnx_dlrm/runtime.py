@@ -4,7 +4,7 @@ import logging
 import queue
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,8 @@ import onnxruntime
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, Staging
 from backends.dlrm.manifest import file_sha256
-from backends.jagged import JaggedLayout
+from backends.ids.declared import make_rules
+from backends.ids.rules import IdRules
 from backends.onnx_dlrm.described import Described, describe
 from backends.onnx_dlrm.options import OnnxDlrmOptions
 from backends.onnx_dlrm.session import OnnxErrors, Session, open_session
@@ -74,13 +75,9 @@ class Loaded:
 
     runtime: Runtime
     described: Described
+    rules: IdRules
     spec: ModelSpec
     lanes: int
-
-    @property
-    def layout(self) -> JaggedLayout:
-        """Its id features and how many rows their tables have."""
-        return self.described.layout
 
 
 def load(options: OnnxDlrmOptions) -> Loaded:
@@ -89,13 +86,19 @@ def load(options: OnnxDlrmOptions) -> Loaded:
     session = open_session(path)
     described = describe(path, session.metadata)
     _check_sizes(path, session, described)
+    rules = make_rules(described.layout, described.ids, options.ids)
     lanes = options.lanes or usable_cpus()
     # One more than lanes: the next batch is gathered while every lane computes.
     runtime = Runtime(session, described, lanes + 1, options.max_batch_rows)
     outputs = _probe(path, runtime, session, described)
     _warm_up(runtime, session, described, options.max_batch_rows)
-    spec = _spec(options, session, described, outputs, _properties(path, described, lanes))
-    return Loaded(runtime, described, spec, lanes)
+    properties = {**_properties(path, described, lanes), "ids": rules.text}
+    spec = replace(
+        _spec(options, session, described, outputs, properties),
+        id_policies=rules.policies,
+        vocabularies=rules.vocabularies,
+    )
+    return Loaded(runtime, described, rules, spec, lanes)
 
 
 def _find(path: str) -> Path:

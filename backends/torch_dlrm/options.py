@@ -61,6 +61,10 @@ class TorchDlrmOptions:
         metadata={"help": "lean plan on a GPU: auto replays CUDA graphs if that works; off"},
     )
     max_batch_rows: int = field(default=2048, metadata={"help": "most rows in one forward"})
+    ids: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "FEATURE=POLICY (*: all others): ids without a row; see docs/ids.md"},
+    )
 
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})

@@ -4,7 +4,7 @@ import logging
 import queue
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,9 @@ import torch
 from backends.cpus import usable_cpus
 from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import DENSE, Staging
-from backends.jagged import JaggedLayout
+from backends.dlrm.manifest import MANIFEST_FILE
+from backends.ids.declared import declared, make_rules
+from backends.ids.rules import IdRules
 from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Cpu, Gather, RunGathered, Serving, parse_device
 from backends.torch_dlrm.gpu.hardware import Gpu
@@ -79,13 +81,9 @@ class Loaded:
 
     runtime: Runtime
     facts: Facts
+    rules: IdRules
     spec: ModelSpec
     lanes: int
-
-    @property
-    def layout(self) -> JaggedLayout:
-        """Its id features and how many rows their tables have."""
-        return self.facts.layout
 
 
 def load(options: TorchDlrmOptions) -> Loaded:
@@ -95,14 +93,26 @@ def load(options: TorchDlrmOptions) -> Loaded:
     lanes, threads = _parallelism(options, device, locks=is_compiled(artifact.model_file))
     plan = choose(options, artifact, device, lanes)
     facts = settle(options, artifact, plan.derived)
+    rules = _rules(options, artifact, facts)
     serving = _serving(plan, facts, options, device, (lanes, threads))
     runtime = Runtime(serving, options.outputs)
     outputs = _probe(runtime, facts)
     _warm_up(runtime, facts, serving.most_rows)
     parallelism = {"lanes": str(lanes), "threads_per_forward": str(threads)}
     properties = _properties(artifact, facts, plan) | {"device": str(device)} | parallelism
-    spec = _spec(facts, outputs, serving.most_rows, properties | dict(serving.properties))
-    return Loaded(runtime, facts, spec, lanes)
+    properties |= {**serving.properties, "ids": rules.text}
+    spec = replace(
+        _spec(facts, outputs, serving.most_rows, properties),
+        id_policies=rules.policies,
+        vocabularies=rules.vocabularies,
+    )
+    return Loaded(runtime, facts, rules, spec, lanes)
+
+
+def _rules(options: TorchDlrmOptions, artifact: Artifact, facts: Facts) -> IdRules:
+    tables = artifact.manifest.tables if artifact.manifest else ()
+    said = declared(artifact.model_file.with_name(MANIFEST_FILE), tables)
+    return make_rules(facts.layout, said, options.ids)
 
 
 def _serving(

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from backends.fake import FakeBackend, FakeOptions
-from scheduler.backend import Backend, Compute
+from scheduler.backend import Backend, Checked, Compute
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 
@@ -30,8 +30,9 @@ class StampingBackend(FakeBackend):
         """A DLRM's inputs, and the two stamps."""
         return self._spec
 
-    def check(self, request: InferRequest) -> None:
+    def check(self, request: InferRequest) -> Checked | None:
         """Accept everything: what checking ids costs is the backend's."""
+        return None
 
     def prepare(self, batch: Batch) -> Compute:
         """Remember when the batch began."""
@@ -91,9 +92,9 @@ class Lent:
     def load(self) -> None:
         """Do nothing: it is loaded."""
 
-    def check(self, request: InferRequest) -> None:
+    def check(self, request: InferRequest) -> Checked | None:
         """Let the backend refuse."""
-        self._backend.check(request)
+        return self._backend.check(request)
 
     def prepare(self, batch: Batch) -> Compute:
         """Let the backend gather."""

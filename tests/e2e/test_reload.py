@@ -148,7 +148,7 @@ async def test_files_that_do_not_load_are_reported_and_the_old_model_serves_on(
         async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
             assert (await probe.get("/readyz")).status_code == 200
         process.terminate()
-    assert "ERROR app.repository: small: not reloaded" in process.log
+    assert "ERROR app.configured: small: not reloaded" in process.log
     assert "SHA-256" in process.log
     assert "Traceback" not in process.log
 

@@ -143,13 +143,13 @@ def test_a_training_wrappers_prefix_is_stripped_and_torch_files_are_read(
 @pytest.mark.parametrize(
     ("key", "tensor", "complaint"),
     [
-        (TABLE.format("brand"), None, "lacks " + TABLE.format("brand") + "; --features gives"),
+        (TABLE.format("brand"), None, "interaction of 2 tables gives 7, that of 3 tables 10"),
         ("over_arch.model.1.bias", None, "lacks over_arch.model.1.bias"),
         ("dense_arch.model._mlp.0._linear.weight", None, "lacks dense_arch.model._mlp.0"),
         ("cross.weight", torch.ones(1), "has unexpected cross.weight"),
-        (TABLE.format("size"), torch.ones(7, 5), "t_size.weight: (7, 5), not (7, 4)"),
-        ("over_arch.model.1.bias", torch.ones(2), "over_arch.model.1.bias: (2,), not (1,)"),
-        (TABLE.format("size"), torch.ones(7, 4).half(), "is torch.float16; give the FP32"),
+        (TABLE.format("size"), torch.ones(7, 5), "table 't_size' is 5 wide, the dense vector 4"),
+        ("over_arch.model.1.bias", torch.ones(2), "an over layer has 2 biases for 1 outputs"),
+        (TABLE.format("size"), torch.ones(7, 4).half(), "is float16; give the FP32"),
         (TABLE.format("size"), torch.full((7, 4), torch.inf), "that are not finite"),
     ],
 )
@@ -205,7 +205,7 @@ def test_features_without_weights_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "out"), "--features", "a,b"]) == 1
-    assert "--features goes with --state-dict" in capsys.readouterr().err
+    assert "--features goes with --from" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_here_is_refused(

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backends.bring.convert import main as convert
 from backends.dlrm.manifest import MODEL_FILE
 from backends.native_dlrm.backend import NativeDlrmBackend
-from backends.native_dlrm.convert import main as convert
 from backends.torch_dlrm.export.golden import LENGTHS, OUTPUT, VALUES, Golden
 from scheduler.types import Array, Batch, InferRequest
 from tests.fixtures.artifacts import take_rows

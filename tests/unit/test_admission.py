@@ -12,7 +12,7 @@ import pytest
 
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.admission import TIMEOUT_SHARE, Admission
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, Missed, ServingError
 from scheduler.forecast import MIN_BATCHES, STALE_S
 from scheduler.lanes import Job
 from scheduler.observer import DropReason
@@ -35,6 +35,7 @@ class Desk:
     runner: Runner
     gate: Gate
     drops: list[DropReason] = field(default_factory=list)
+    missed: list[tuple[Missed, ...]] = field(default_factory=list)
 
     def admission(self, spec: ModelSpec = SPEC, **options: Any) -> Admission:
         backend = FakeBackend(FakeOptions())
@@ -98,11 +99,11 @@ async def test_a_request_that_the_spec_the_backend_or_the_options_rule_out_is_re
         bad_id.inputs["id_list_features.values"].fill(1000)
         for request in (replace(bad_id, inputs={}), bad_id):
             with pytest.raises(ServingError) as refusal:
-                one.admission().check(request)
+                one.admission().check(request, one.missed.append)
             assert refusal.value.code is Code.INVALID_REQUEST
-        one.admission().check(make_request(64))
+        one.admission().check(make_request(64), one.missed.append)
         with pytest.raises(ServingError, match="priority: must be 0 to 1, got 2"):
-            one.admission(priorities=2).check(make_request(1, priority=2))
+            one.admission(priorities=2).check(make_request(1, priority=2), one.missed.append)
 
 
 async def test_an_admitted_request_waits_and_knows_its_arrival_deadline_and_ids() -> None:
@@ -257,3 +258,22 @@ async def test_a_request_with_a_deadline_does_not_wait_for_those_of_its_class_wi
         for _ in range(8):
             one.queue.push(waiting(8))
         one.admission().admit(full(timeout_s=0.05), 0.0)
+
+
+async def test_ids_without_a_row_are_told_whether_served_or_refused() -> None:
+    async with desk() as one:
+        backend = FakeBackend(FakeOptions(ids=("cat_1=zero",)))
+        backend.load()
+        admission = Admission(
+            backend, SPEC, SchedulerOptions(), one.queue, one.runner, one.drops.append
+        )
+        inputs = dict(make_request(1).inputs)
+        inputs["id_list_features.lengths"] = np.array([[1], [2]])
+        inputs["id_list_features.values"] = np.array([5, -1, 7])
+        wild = replace(make_request(1), inputs=inputs)
+        served = admission.check(wild, one.missed.append)
+        assert served.inputs["id_list_features.values"].tolist() == [5, 7]
+        inputs["id_list_features.values"] = np.array([-5, -1, 7])
+        with pytest.raises(ServingError):
+            admission.check(replace(wild, inputs=inputs), one.missed.append)
+    assert one.missed == [(Missed("cat_1", "zero", 1),), (Missed("cat_0", "reject", 1),)]

@@ -158,7 +158,7 @@ def test_the_environment_cannot_name_models(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_model_bound_to_a_name_changes_nothing_else(tmp_path: Path) -> None:
     model = by_label(of_file(tmp_path, TWO))["ads"]
-    bound = model.named("kept")
+    bound = model.with_options(name="kept", colour="red")
     assert bound.backend.options.name == "kept"
     assert bound.path == model.path
     assert bound.scheduler == model.scheduler

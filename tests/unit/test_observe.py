@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.observe import PrometheusObserver
 from backends.fake import FakeBackend
+from scheduler.control import Refused
 from scheduler.engine import Engine
-from scheduler.errors import Code
-from scheduler.observer import Answered, Computed
+from scheduler.errors import Code, Missed
+from scheduler.observer import Answered, Computed, Shadowed
 from scheduler.options import SchedulerOptions
 from scheduler.types import ModelSpec
 from tests.fixtures.requests import random_request
@@ -237,13 +238,18 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(narsil_\w+)` \| (.*?) \|", page, re.MULTILINE)
     documented = {
-        name.removesuffix("_total"): set(re.findall(r"`(\w+)`", labels)) for name, labels in rows
+        name.removesuffix("_total"): set(re.findall(r"`(\w+)`", labels))
+        for name, labels in rows
+        if "_gpu_" not in name  # there where a GPU is: test_gpu_metrics.py
     }
     observer = PrometheusObserver()
     observer.loaded(spec("a", "1"), lanes=1)
-    observer.serving((replace(spec("a", "1"), properties={"plan": "lean"}),))
+    observer.serving((replace(spec("a", "1"), properties={"plan": "lean", "labels": "b"}),))
+    observer.repository(reachable=True, refused=[Refused("a", "2", "it is damaged")])
+    observer.shadowed(Shadowed("a", "3", "compared", 0.1, 0.1))
     observer.answered(answered(None, model="a"))
     observer.queued("a", 1)
+    observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
     body, _ = observer.exposition("text/plain")
     exposed = {

@@ -40,7 +40,7 @@ REFUSED = [
     (document(tensor(), tensor()), "tensor 'x': given twice"),
     (document(tensor(name=1)), "an input: name is 1, expected a string"),
     (document(tensor(datatype="FP31")), "tensor 'x': datatype 'FP31' is not supported"),
-    (document(tensor(datatype="BYTES")), "BYTES"),
+    (document(tensor(datatype="BYTES", data=["a", "b"])), "BYTES"),
     (document(tensor(shape=2)), "shape is 2, expected a list"),
     (document(tensor(shape=["2"])), "shape has an entry that is no integer"),
     (document(tensor(shape=[True, 2])), "shape has an entry that is no integer"),

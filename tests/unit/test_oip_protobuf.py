@@ -84,7 +84,7 @@ def test_typed_booleans_and_floats_are_read() -> None:
         (typed("FP32", "fp64_contents", [1.0]),
          "tensor 'x': FP32 is expected in fp32_contents, got fp64_contents"),
         (typed("BYTES", "bytes_contents", [b"a"]),
-         "tensor 'x': datatype 'BYTES' is not supported: no model here takes strings"),
+         "tensor 'x': datatype 'BYTES' is not supported: no input of the model takes texts"),
     ],
 )  # fmt: skip
 def test_contents_that_do_not_fit_the_datatype_are_refused(

@@ -1,144 +1,416 @@
-"""Configured models that are loaded and unloaded on somebody's word, while they serve."""
+"""A repository that is followed while it serves: what becomes active, is refused, or stays."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
 
 import pytest
 
-from app.repository import Repository
-from scheduler.engine import Engine
-from scheduler.errors import Code, LoadError, ServingError
-from scheduler.observer import Observer
-from scheduler.options import SchedulerOptions
-from tests.fixtures.gates import make_request
+from app.repository.listing import Listing, PlaceError
+from scheduler.errors import LoadError
 from tests.fixtures.manual_clock import settle
-from tests.fixtures.stock import Stock, Stocked, Version, stocked
+from tests.fixtures.shelf import Shelf, Shelved, shelved
+from transports.repository import Indexed, index
 
 pytestmark = pytest.mark.timeout(20)
 
 
-def served(stock: Stocked) -> list[tuple[str, str]]:
-    return [(spec.name, spec.version) for spec in stock.engine.specs()]
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
 
 
-async def refusal_of(work: Awaitable[None]) -> ServingError:
-    with pytest.raises(ServingError) as refusal:
-        await work
-    return refusal.value
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what threads and timers bring about."""
+    while not holds():  # noqa: ASYNC110  # it sets no event
+        await asyncio.sleep(0.001)
 
 
-async def test_a_load_swaps_the_models_files_in_and_is_counted() -> None:
-    async with stocked({Version("1"): Stock([Version("2")])}) as state:
-        await state.repository.load("fake")
-        assert served(state) == [("fake", "2")]
-        assert state.recorder.reloads == ["ok"]
-        assert not state.repository.busy
-
-
-@pytest.mark.parametrize(
-    ("broken", "reason"),
-    [
-        (lambda: Version("2", error=LoadError("model.pt is damaged")), "model.pt is damaged"),
-        (lambda: Version("2", error=SystemExit(3)), "SystemExit(3)"),
-        (lambda: ZeroDivisionError("no maker"), "ZeroDivisionError('no maker')"),
-    ],
-)
-async def test_a_load_that_fails_gives_the_reason_and_the_old_one_serves_on(
-    broken: Callable[[], Version | Exception], reason: str, caplog: pytest.LogCaptureFixture
+async def test_the_newest_version_of_every_model_is_served_by_the_names_of_its_folder(
+    shelf: Shelf,
 ) -> None:
-    async with stocked({Version("1"): Stock([broken()])}) as state:
-        refusal = await refusal_of(state.repository.load("fake"))
-        assert (refusal.code, state.recorder.reloads) == (Code.INTERNAL, ["failed"])
-        assert refusal.detail.startswith("model 'fake' was not loaded: ")
-        assert reason in refusal.detail
-        assert (await state.engine.infer(make_request(2))).version == "1"
-    assert "fake: not reloaded, version 1 serves on" in caplog.text
+    for version in ("9", "10"):
+        shelf.put(version)
+    shelf.put("1", model="other")
+    async with shelved(shelf) as state:
+        assert state.served == ["m 10", "other 1"]
+        assert await state.answer() == "10"
+        assert shelf.made.keys() == {("m", "10"), ("other", "1")}
+        assert state.metric("narsil_repository_reachable 1.0")
 
 
-async def test_one_model_that_cannot_be_built_keeps_no_other_from_being_loaded() -> None:
-    models = {
-        Version("1", "a"): Stock([ZeroDivisionError("no maker")]),
-        Version("1", "b"): Stock([Version("2", "b")]),
-    }
-    async with stocked(models) as state:
-        await state.repository.load_all()
-        assert served(state) == [("a", "1"), ("b", "2")]
-        assert state.recorder.reloads == ["failed", "ok"]
+async def test_a_new_version_takes_over_and_the_one_before_goes_once_it_is_answered_for(
+    shelf: Shelf,
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.put("2")
+        await state.repository.look()
+        assert state.served == ["m 2"]
+        (old,) = shelf.made["m", "1"]
+        assert old.calls[-1] == "close"
+        assert state.metric('narsil_model_reloads_total{model="m",outcome="ok"} 2.0')
 
 
-async def test_loads_of_one_model_take_turns_and_whoever_waits_shares_the_next() -> None:
-    second, third = Version("2"), Version("3")
-    stock = Stock([second, third])
-    second.held.clear()
-    async with stocked({Version("1"): stock}) as state:
-        first = asyncio.create_task(state.repository.load("fake"))
-        await second.until("load")
-        others = [asyncio.create_task(state.repository.load("fake")) for _ in range(3)]
-        await settle()
-        assert len(stock.asked) == 1
-        second.held.set()
-        await asyncio.gather(first, *others)
-        assert len(stock.asked) == 2
-        assert served(state) == [("fake", "3")]
+async def test_files_that_change_are_loaded_anew_in_the_place_of_the_same_version(
+    shelf: Shelf,
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        await state.repository.look()
+        assert len(shelf.made["m", "1"]) == 1  # nothing has changed
+        shelf.put("1", "b")
+        await state.repository.look()
+        assert len(shelf.made["m", "1"]) == 2
+        assert state.served == ["m 1"]
+        assert shelf.made["m", "1"][0].calls[-1] == "close"
 
 
-async def test_models_load_beside_each_other() -> None:
-    slow = Version("2", "a")
-    slow.held.clear()
-    models = {Version("1", "a"): Stock([slow]), Version("1", "b"): Stock([Version("2", "b")])}
-    async with stocked(models) as state:
-        loading = asyncio.create_task(state.repository.load("a"))
-        await slow.until("load")
-        await state.repository.load("b")
-        assert served(state) == [("a", "1"), ("b", "2")]
-        slow.held.set()
-        await loading
+async def test_a_version_that_fails_its_golden_batch_never_becomes_active_and_says_why(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.put("1")
+    shelf.golden("1")
+    async with shelved(shelf) as state:
+        shelf.put("2")
+        shelf.golden("2", off=0.5)
+        for _ in range(3):
+            await state.repository.look()
+        assert await state.answer() == "1"
+        reason = (
+            "golden batch: the scores of 'default' differ by 0.5 from golden.npz, above the"
+            " tolerance of 1e-05"
+        )
+        assert state.refused == {"2": reason}
+        assert index(state.engine, only_ready=False) == [
+            Indexed("m", "1", "READY", ""), Indexed("m", "2", "UNAVAILABLE", reason),
+        ]  # fmt: skip
+        assert state.metric('narsil_repository_refused{model="m",version="2"} 1.0')
+        assert state.metric('narsil_model_reloads_total{model="m",outcome="failed"} 1.0')
+        assert caplog.text.count(reason) == 1  # and it was loaded once
+        (refused,) = shelf.made["m", "2"]
+        assert refused.calls[-1] == "close"
+        shelf.put("2", "mended")
+        shelf.golden("2")
+        await state.repository.look()
+        assert (state.served, state.refused) == (["m 2"], {})
 
 
-async def test_a_load_goes_on_when_whoever_asked_for_it_leaves() -> None:
-    first, second = Version("1"), Version("2")
-    second.held.clear()
-    async with stocked({first: Stock([second])}) as state:
-        asking = asyncio.create_task(state.repository.load("fake"))
-        await second.until("load")
+async def test_of_several_the_newest_that_is_good_is_served_also_after_a_restart(
+    shelf: Shelf,
+) -> None:
+    shelf.put("1")
+    shelf.put("2")
+    shelf.put("3", error=LoadError("model.pt is damaged"))
+    async with shelved(shelf) as state:
+        assert state.served == ["m 2"]
+        assert state.refused == {"3": "model.pt is damaged"}
+
+
+@pytest.mark.parametrize("error", [LoadError("no"), SystemExit(3), ZeroDivisionError("no")])
+async def test_new_files_of_a_version_that_cannot_be_loaded_leave_what_it_serves(
+    shelf: Shelf, error: BaseException
+) -> None:
+    shelf.put("1")
+    shelf.put("2")
+    async with shelved(shelf) as state:
+        shelf.put("2", "broken", error=error)
+        await state.repository.look()
+        assert state.served == ["m 2"]
+        assert await state.answer() == "2"
+        assert list(state.refused) == ["2"]
+        (row,) = index(state.engine, only_ready=True)
+        assert row.state == "READY"
+        assert row.reason == state.refused["2"]
+
+
+async def test_files_that_change_while_they_are_loaded_are_loaded_again(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.put("2", "half")
+        unchanged = shelf.unchanged
+
+        def meddling(model: str, version: str, signature: str) -> bool:
+            if signature == "half":
+                shelf.put("2", "whole")
+            return unchanged(model, version, signature)
+
+        shelf.unchanged = meddling  # type: ignore[method-assign]  # the moment between is short
+        await state.repository.look()
+        assert state.served == ["m 1"]
+        assert state.refused == {"2": "its files were changed while it was loaded"}
+        await state.repository.look()
+        assert (state.served, state.refused) == (["m 2"], {})
+
+
+async def test_what_is_being_copied_is_not_loaded_until_it_has_come_to_rest(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf, settle_s=3600.0) as state:
+        shelf.put("2")
+        await state.repository.look()
+        await state.repository.look()
+        assert state.served == ["m 1"]
+
+
+async def test_a_config_that_is_wrong_changes_nothing_until_it_is_mended(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.configure("[labels]\nstable = 1\n")
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.configure("[labels\n")
+        shelf.put("2")
+        for _ in range(3):
+            await state.repository.look()
+        assert state.served == ["m 1", "m 2"]  # by the one before
+        assert "m/config.toml: Expected ']'" in state.refused[""]
+        assert state.metric('narsil_repository_refused{model="m",version=""} 1.0')
+        assert caplog.text.count("m/config.toml") == 1
+        assert {row.reason for row in index(state.engine, only_ready=True)} == {state.refused[""]}
+        shelf.configure("[labels]\nstable = 2\n")
+        await state.repository.look()
+        assert (state.served, state.refused) == (["m 2"], {})
+
+
+async def test_a_model_whose_first_config_is_wrong_is_not_served_and_keeps_no_other_from_it(
+    shelf: Shelf,
+) -> None:
+    shelf.configure("lines = 2")
+    shelf.put("1")
+    shelf.put("1", model="other")
+    async with shelved(shelf) as state:
+        assert state.served == ["other 1"]
+        assert "no key 'lines'; did you mean 'lanes'?" in state.refused[""]
+        gone = [row for row in index(state.engine, only_ready=False) if row.name == "m"]
+        assert gone == [Indexed("m", "", "UNAVAILABLE", state.refused[""])]
+
+
+async def test_settings_that_change_load_the_versions_anew(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.configure("lanes = 2")
+        await state.repository.look()
+        assert len(shelf.made["m", "1"]) == 2
+        shelf.configure("lanes = 2\n[labels]\nstable = 1")
+        await state.repository.look()
+        assert len(shelf.made["m", "1"]) == 2  # labels move without
+        assert await state.answer("stable") == "1"
+
+
+async def test_a_label_stays_on_its_version_until_the_next_one_serves(shelf: Shelf) -> None:
+    shelf.configure('[labels]\nstable = 1\ncanary = "latest"\n')
+    shelf.put("1")
+    shelf.put("2")
+    async with shelved(shelf) as state:
+        assert [await state.answer(name) for name in ("stable", "canary")] == ["1", "2"]
+        assert state.metric('narsil_model_label{label="canary",model="m",version="2"} 1.0')
+        shelf.put("3", error=LoadError("no"))
+        shelf.configure('[labels]\nstable = 3\ncanary = "latest"\n')
+        await state.repository.look()
+        assert [await state.answer(name) for name in ("stable", "canary")] == ["1", "2"]
+        shelf.put("3", "mended")
+        await state.repository.look()
+        assert [await state.answer(name) for name in ("stable", "canary")] == ["3", "3"]
+        assert state.served == ["m 3"]
+
+
+async def test_a_split_and_a_shadow_are_those_of_the_config(shelf: Shelf) -> None:
+    shelf.configure(
+        "[labels]\nstable = 1\ncanary = 2\n[split]\nstable = 1\ncanary = 1\n"
+        "[shadow]\nversion = 3\nshare = 1.0\n"
+    )
+    for version in ("1", "2", "3"):
+        shelf.put(version)
+    async with shelved(shelf) as state:
+        assert {await state.answer(key=f"{number}") for number in range(40)} == {"1", "2"}
+        copies = 'narsil_shadow_requests_total{model="m",outcome="compared",version="3"}'
+        await until(lambda: copies in state.observer.exposition("")[0].decode())
+        assert state.engine.spec("m", "3").properties["shadow"] == "true"
+
+
+async def test_a_version_that_is_named_and_not_there_says_so(shelf: Shelf) -> None:
+    shelf.configure("[labels]\nstable = 7\n")
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        assert state.served == ["m 1"]
+        assert state.refused == {"7": "its configuration names it, and it is not there"}
+        shelf.put("7")
+        await state.repository.look()
+        assert (await state.answer("stable"), state.refused) == ("7", {})
+
+
+async def test_the_files_of_a_version_that_serves_may_go_and_the_last_one_serves_on(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.configure('[versions]\npolicy = "all"')
+    shelf.put("1")
+    shelf.put("2")
+    async with shelved(shelf) as state:
+        shelf.take("2")
+        await state.repository.look()
+        assert state.served == ["m 1"]
+        shelf.take("1")
+        for _ in range(3):
+            await state.repository.look()
+        assert state.served == ["m 1"]
+        assert await state.answer() == "1"
+        assert state.refused == {"1": "its files are gone; it serves on"}
+        shelf.put("1")
+        await state.repository.look()
+        assert state.refused == {}
+        assert len(shelf.made["m", "1"]) == 1
+        shelf.take("1")
+        shelf.put("3")
+        await state.repository.look()
+        assert (state.served, state.refused) == (["m 3"], {})
+
+
+async def test_a_model_that_goes_from_the_repository_is_unloaded(shelf: Shelf) -> None:
+    shelf.put("1")
+    shelf.put("1", model="other")
+    async with shelved(shelf) as state:
+        shelf.clear()
+        await state.repository.look()
+        assert state.served == ["other 1"]
+        shelf.put("2")
+        await state.repository.look()
+        assert state.served == ["m 2", "other 1"]
+
+
+async def test_a_model_whose_folder_cannot_be_read_serves_on_and_says_why(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.configure("", problem="m leads out of the repository")
+        await state.repository.look()
+        assert state.served == ["m 1"]
+        assert state.refused == {"": "m leads out of the repository"}
+        shelf.configure("")
+        await state.repository.look()
+        assert state.refused == {}
+
+
+async def vanish(shelf: Shelf, how: str) -> None:
+    if how == "unreadable":
+        shelf.lost = "no such folder"
+    else:
+        shelf.clear()
+
+
+@pytest.mark.parametrize("how", ["unreadable", "empty"])
+async def test_a_repository_that_vanishes_leaves_everything_serving_and_is_reported_once(
+    shelf: Shelf, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "app")
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        await vanish(shelf, how)
+        for _ in range(3):
+            await state.repository.look()
+        assert await state.answer() == "1"
+        assert state.metric("narsil_repository_reachable 0.0")
+        assert caplog.text.count("cannot be read") == 1
+        shelf.lost = ""
+        shelf.put("1")
+        shelf.put("2")
+        await state.repository.look()
+        assert state.served == ["m 2"]
+        assert state.metric("narsil_repository_reachable 1.0")
+        assert "can be read again" in caplog.text
+
+
+async def test_a_listing_that_never_ends_counts_as_vanished_and_is_not_begun_twice(
+    shelf: Shelf,
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf, scan_timeout_s=0.01) as state:
+        scan, held, scans = shelf.scan, Event(), shelf.scans
+
+        def slow() -> Listing:
+            held.wait()
+            return scan()
+
+        shelf.scan = slow  # type: ignore[method-assign]  # a file system that hangs
+        for _ in range(3):
+            await state.repository.look()
+        assert state.metric("narsil_repository_reachable 0.0")
+        assert await state.answer() == "1"
+        held.set()
+        shelf.put("2")
+        while state.served != ["m 2"]:
+            await state.repository.look()
+        assert shelf.scans > scans
+
+
+async def test_the_repository_is_looked_at_by_itself_and_a_fault_ends_one_look_only(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf, poll_s=0.001) as state:
+        scan, faults = shelf.scan, [ZeroDivisionError("a fault of ours")]
+
+        def faulty() -> Listing:
+            if faults:
+                raise faults.pop()
+            return scan()
+
+        shelf.scan = faulty  # type: ignore[method-assign]
+        running = asyncio.create_task(state.repository.run())
+        shelf.put("2")
+        await until(lambda: state.served == ["m 2"])
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        assert "a fault of ours" in caplog.text
+
+
+async def test_two_looks_at_once_take_turns_and_load_once(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        shelf.put("2")
+        await asyncio.gather(*(state.repository.look() for _ in range(4)))
+        assert len(shelf.made["m", "2"]) == 1
+        assert state.served == ["m 2"]
+
+
+async def test_requests_that_never_stop_see_versions_come_and_go_and_no_error(
+    shelf: Shelf,
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        seen: list[str] = []
+        asking = asyncio.create_task(ask_on(state, seen))
+        for version in ("2", "3", "4"):
+            shelf.put(version)
+            await state.repository.look()
+        shelf.put("4", "renewed")
+        await state.repository.look()
+        while seen[-1:] != ["4"]:
+            await settle()
         asking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asking
-        assert state.repository.busy
-        second.held.set()
-        await first.until("close")
-        assert served(state) == [("fake", "2")]
+        assert seen == sorted(seen)
 
 
-async def test_a_model_that_was_unloaded_is_loaded_again_only_by_name() -> None:
-    async with stocked({Version("1"): Stock([Version("2")])}) as state:
-        await state.repository.unload("fake")
-        assert served(state) == []
-        assert (await refusal_of(state.repository.unload("fake"))).code is Code.MODEL_NOT_FOUND
-        await state.repository.load_all()
-        assert served(state) == []
-        await state.repository.load("fake")
-        assert served(state) == [("fake", "2")]
+async def ask_on(state: Shelved, seen: list[str]) -> None:
+    while True:
+        seen.append(await state.answer())
 
 
-async def test_a_name_that_was_not_configured_is_not_found() -> None:
-    async with stocked({Version("1"): Stock([])}, Version("1", "guest")) as state:
-        for work in (state.repository.load("guest"), state.repository.unload("guest")):
-            refusal = await refusal_of(work)
-            assert refusal.code is Code.MODEL_NOT_FOUND
-            assert refusal.detail == "no model 'guest' is configured; there are fake"
-
-
-async def test_a_model_of_several_versions_is_neither_loaded_nor_unloaded_by_name() -> None:
-    async with stocked({Version("1"): Stock([])}, Version("2")) as state:
-        for work in (state.repository.load("fake"), state.repository.unload("fake")):
-            refusal = await refusal_of(work)
-            assert refusal.code is Code.UNSUPPORTED
-            assert "several versions (1, 2)" in refusal.detail
-        assert served(state) == [("fake", "1"), ("fake", "2")]
-
-
-async def test_nothing_is_loaded_on_demand_before_the_start_is_over() -> None:
-    repository = Repository(Engine(SchedulerOptions(), Observer()), grace_s=1.0)
-    assert (await refusal_of(repository.load("fake"))).code is Code.UNAVAILABLE
+async def test_a_repository_that_cannot_be_read_at_the_start_is_waited_for_only_if_polled(
+    shelf: Shelf,
+) -> None:
+    shelf.lost = "no such folder"
+    for mode in ("none", "explicit"):
+        with pytest.raises(PlaceError, match="no such folder"):
+            async with shelved(shelf, mode=mode):
+                raise AssertionError("it serves")
+    async with shelved(shelf) as state:
+        assert state.served == []
+        shelf.lost = ""
+        shelf.put("1")
+        await state.repository.look()
+        assert state.served == ["m 1"]

@@ -15,6 +15,7 @@ from transports.codecs.json_values import (
     features,
     flattened,
     floats,
+    ids,
     integers,
 )
 from transports.codecs.strict_json import shown
@@ -78,7 +79,7 @@ def _bags(columns: dict[str, dict[str, list[Any]]], rows: int, spec: ModelSpec) 
     _check_sums(columns)
     return {
         f"{SPARSE}.lengths": lengths,
-        f"{SPARSE}.values": integers(flat, value, dtype_of(spec, "values")),
+        f"{SPARSE}.values": ids(flat, lambda: _counts(columns), value, spec),
     }
 
 
@@ -89,3 +90,7 @@ def _check_sums(columns: dict[str, dict[str, list[Any]]]) -> None:
         total, found = sum(column["lengths"]), len(column["values"])
         if total != found:
             raise invalid(f"{SPARSE}.{name}.lengths sum to {total}, but values has {found} entries")
+
+
+def _counts(columns: dict[str, dict[str, list[Any]]]) -> dict[str, int]:
+    return {name: len(column["values"]) for name, column in columns.items()}

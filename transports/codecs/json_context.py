@@ -23,6 +23,7 @@ from transports.codecs.json_values import (
     feature_names,
     flattened,
     floats,
+    ids,
     integers,
     unknown_feature,
 )
@@ -140,5 +141,9 @@ def _inputs(numbers: Array, bags: dict[str, list[Any]], parts: Split) -> dict[st
         lengths = np.fromiter(map(len, bags.values()), dtype_of(spec, "lengths"), len(bags))
         inputs[f"{SPARSE}.lengths"] = lengths.reshape(-1, 1)
         flat = flattened(bags.values())
-        inputs[f"{SPARSE}.values"] = integers(flat, place, dtype_of(spec, "values"))
+        inputs[f"{SPARSE}.values"] = ids(flat, lambda: _counts(bags), place, spec)
     return inputs
+
+
+def _counts(bags: dict[str, list[Any]]) -> dict[str, int]:
+    return {name: len(bag) for name, bag in bags.items()}

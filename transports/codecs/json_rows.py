@@ -15,7 +15,7 @@ from transports.codecs.json_values import (
     features,
     flattened,
     floats,
-    integers,
+    ids,
     require,
 )
 from transports.codecs.strict_json import shown
@@ -83,5 +83,9 @@ def _bags(columns: dict[str, list[Any]], rows: int, spec: ModelSpec) -> dict[str
 
     return {
         f"{SPARSE}.lengths": lengths.reshape(len(names), rows),
-        f"{SPARSE}.values": integers(flattened(bags), entry, dtype_of(spec, "values")),
+        f"{SPARSE}.values": ids(flattened(bags), lambda: _counts(columns), entry, spec),
     }
+
+
+def _counts(columns: dict[str, list[Any]]) -> dict[str, int]:
+    return {name: sum(map(len, column)) for name, column in columns.items()}

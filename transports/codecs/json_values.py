@@ -1,12 +1,12 @@
 """What both JSON layouts share: the model's names and widths, and lists -> arrays."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from scheduler.errors import ServingError, invalid
-from scheduler.types import Array, ModelSpec
+from scheduler.types import Array, ModelSpec, Vocabulary
 from transports.codecs.strict_json import shown
 
 DENSE = "float_features"
@@ -107,6 +107,41 @@ def integers(values: list[Any], place: Place, dtype: np.dtype[np.generic]) -> Ar
         limits = np.iinfo(dtype.name)
         index = next(i for i, value in enumerate(values) if not limits.min <= value <= limits.max)
         raise invalid(f"{place(index)} is {values[index]}, which does not fit {dtype}") from error
+
+
+def ids(
+    values: list[Any], counts: Callable[[], Mapping[str, int]], place: Place, spec: ModelSpec
+) -> Array:
+    """Return ``values``, so many of each feature as ``counts()`` says, one after another, as ids.
+
+    Texts become ids where their feature has a vocabulary, numbers from 2**63 on the negative ones
+    of the same bits where any 64 bits may be an id. Raises ServingError naming the entry.
+    """
+    if spec.vocabularies:
+        _look_up(values, counts(), spec.vocabularies)
+    if spec.takes_any_id and list(map(type, values)).count(int) == len(values):
+        values = [_wrapped(value) for value in values] if max(values, default=0) >> 63 else values
+    return integers(values, place, dtype_of(spec, "values"))
+
+
+def _wrapped(value: int) -> int:
+    return value - (1 << 64) if 1 << 63 <= value < 1 << 64 else value
+
+
+def _look_up(
+    values: list[Any], counts: Mapping[str, int], vocabularies: Mapping[str, Vocabulary]
+) -> None:
+    """Put ids in the place of texts."""
+    start = 0
+    for feature, count in counts.items():
+        vocabulary = vocabularies.get(feature)
+        own = range(start, start + count) if vocabulary else ()
+        texts = [index for index in own if type(values[index]) is str]
+        if vocabulary and texts:
+            found = vocabulary.ids_of([values[index] for index in texts])
+            for index, one in zip(texts, found.tolist(), strict=True):
+                values[index] = one
+        start += count
 
 
 def unknown_feature(field: str, name: str, names: tuple[str, ...]) -> ServingError:

@@ -25,6 +25,7 @@ from transports.codecs.oip_tensors import (
     Tensor,
     check_echoed,
     priority_and_timeout_s,
+    routing_key,
     tensor_from_raw,
     tensors_of,
 )
@@ -82,7 +83,13 @@ def decode_request(
     tail.check_empty()
     request = decode(spec, inputs, asked.outputs)
     priority, timeout_s = priority_and_timeout_s(parameters, spec)
-    named = dataclasses.replace(request, id=asked.id or "", priority=priority, timeout_s=timeout_s)
+    named = dataclasses.replace(
+        request,
+        id=asked.id or "",
+        priority=priority,
+        timeout_s=timeout_s,
+        key=routing_key(parameters),
+    )
     return named, asked
 
 

@@ -16,16 +16,21 @@ from scheduler.errors import ServingError, invalid
 from scheduler.types import Array, ModelSpec, TensorSpec
 
 _PARTS = (".lengths", ".values")
+_ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class JaggedIds:
-    """One jagged input of ids, called ``name``, of so many ``features``."""
+    """One jagged input of ids, called ``name``, of so many ``features``.
+
+    ``any_id`` says that ids may be any 64 bits: unsigned ones become the signed of the same bits.
+    """
 
     name: str
     lengths: TensorSpec
     values: TensorSpec
     features: int
+    any_id: bool = False
 
     def encodings(self) -> str:
         """Say how the ids may be written, for people who read a model's metadata."""
@@ -56,6 +61,8 @@ class JaggedIds:
         own = [name for name in (self.lengths.name, self.values.name) if name in arrays]
         table = [self.name] if self.name in arrays else []
         pairs = self._pairs_in(arrays, own)
+        if self.any_id:
+            arrays = {name: _signed(name, array) for name, array in arrays.items()}
         given = [names[0] for names in (own, table, pairs) if names]
         if len(given) > 1:
             raise invalid(f"{self.name}: given in two ways, as {given[0]} and as {given[1]}")
@@ -143,7 +150,7 @@ def jagged_ids(spec: ModelSpec) -> JaggedIds | None:
         name = values.name.removesuffix(".values")
         features = lengths.shape[0]
         if lengths.name == f"{name}.lengths" and isinstance(features, int):
-            return JaggedIds(name, lengths, values, features)
+            return JaggedIds(name, lengths, values, features, spec.takes_any_id)
     return None
 
 
@@ -168,6 +175,13 @@ def _only_ids_lack(spec: ModelSpec, jagged: JaggedIds, inputs: Mapping[str, Arra
     """Return whether ``inputs`` have all but the ids; what else is missing is said elsewhere."""
     missing = {one.name for one in spec.inputs if not one.optional and one.name not in inputs}
     return missing == {jagged.lengths.name, jagged.values.name}
+
+
+def _signed(name: str, array: Array) -> Array:
+    """Return ids that are unsigned as signed ones, the largest as those of the same bits."""
+    if array.dtype.kind != "u" or name.endswith(_PARTS[0]):
+        return array
+    return array.view(np.int64) if array.dtype.itemsize == _ID_BYTES else array.astype(np.int64)
 
 
 def _is_ids(array: Array) -> bool:

@@ -8,7 +8,13 @@ import numpy as np
 from scheduler.errors import invalid, shown
 from scheduler.types import Array
 from transports.codecs.json_values import flattened, floats, integers, require
-from transports.codecs.oip_tensors import Tensor, tensor_dtype, tensor_from_values
+from transports.codecs.oip_tensors import (
+    BYTES,
+    Tensor,
+    tensor_dtype,
+    tensor_from_texts,
+    tensor_from_values,
+)
 
 
 def tensor_from_data(name: str, datatype: str, shape: Sequence[int], data: list[Any]) -> Tensor:
@@ -17,8 +23,11 @@ def tensor_from_data(name: str, datatype: str, shape: Sequence[int], data: list[
     Raises ServingError (INVALID_REQUEST) naming the entry, what was expected and found.
     """
     label = f"tensor {shown(name)}"
-    dtype = tensor_dtype(name, datatype)
     flat = _unnested(label, shape, data) if data and type(data[0]) is list else data
+    if datatype == BYTES:
+        require(str, flat, lambda index: f"{label}: entry {index}", "a text")
+        return tensor_from_texts(name, shape, flat)
+    dtype = tensor_dtype(name, datatype)
     return tensor_from_values(name, datatype, shape, _array(label, dtype, flat))
 
 

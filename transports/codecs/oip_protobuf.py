@@ -14,11 +14,14 @@ from scheduler.errors import Code, ServingError, invalid, shown
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs.oip_request import decode
 from transports.codecs.oip_tensors import (
+    BYTES,
     Tensor,
     check_echoed,
     priority_and_timeout_s,
+    routing_key,
     tensor_dtype,
     tensor_from_raw,
+    tensor_from_texts,
     tensor_from_values,
     tensors_of,
 )
@@ -42,6 +45,7 @@ _CONTENTS = {
     "UINT64": "uint64_contents",
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
+    BYTES: "bytes_contents",
 }
 # No model has more tensors, and each costs some microseconds before it can be told to be unknown.
 MAX_TENSORS = 4096
@@ -74,7 +78,8 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
         if output.parameters:
             _check_served(output.name, output.parameters)
     check_echoed(message.id, len(message.parameters))
-    priority, timeout_s = priority_and_timeout_s(_plain(message.parameters), spec)
+    parameters = _plain(message.parameters)
+    priority, timeout_s = priority_and_timeout_s(parameters, spec)
     request = decode(spec, list(_tensors(message)), [output.name for output in message.outputs])
     return dataclasses.replace(
         request,
@@ -82,6 +87,7 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
         timeout_s=timeout_s,
         priority=priority,
         version=message.model_version,
+        key=routing_key(parameters),
     )
 
 
@@ -123,14 +129,17 @@ def _tensors(message: ModelInferRequest) -> Iterator[Tensor]:
 
 def _typed(tensor: ModelInferRequest.InferInputTensor) -> Tensor:
     label, datatype = f"tensor {shown(tensor.name)}", tensor.datatype
-    dtype = tensor_dtype(tensor.name, datatype)
     field = _CONTENTS.get(datatype)
+    if field != _CONTENTS[BYTES]:
+        dtype = tensor_dtype(tensor.name, datatype)
     if field is None:
         raise invalid(f"{label}: {datatype} has no typed contents, send raw_input_contents")
     for other, _ in tensor.contents.ListFields():
         if other.name != field:
             raise invalid(f"{label}: {datatype} is expected in {field}, got {other.name}")
     entries = getattr(tensor.contents, field)
+    if datatype == BYTES:
+        return tensor_from_texts(tensor.name, tuple(tensor.shape), list(entries))
     try:
         values = np.fromiter(entries, dtype, len(entries))
     except OverflowError as error:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from scheduler.errors import invalid, shown
 from scheduler.types import Array, InferRequest, ModelSpec
 from transports.codecs.oip_context import read_request
-from transports.codecs.oip_tensors import Tensor
+from transports.codecs.oip_tensors import BYTES, Tensor
+from transports.codecs.oip_texts import ids_of_texts
 
 
 def decode(spec: ModelSpec, tensors: Sequence[Tensor], outputs: Sequence[str]) -> InferRequest:
@@ -20,7 +21,8 @@ def decode(spec: ModelSpec, tensors: Sequence[Tensor], outputs: Sequence[str]) -
     for tensor in tensors:
         if tensor.name in arrays:
             raise invalid(f"tensor {shown(tensor.name)}: given twice")
-        arrays[tensor.name] = tensor.array
+        is_text = tensor.datatype == BYTES
+        arrays[tensor.name] = ids_of_texts(spec, tensor) if is_text else tensor.array
     if len(set(outputs)) < len(outputs):
         twice = next(name for name in outputs if outputs.count(name) > 1)
         raise invalid(f"output {shown(twice)}: asked for twice")

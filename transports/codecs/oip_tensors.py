@@ -28,9 +28,9 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
+BYTES = "BYTES"
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 _REFUSED = {
-    "BYTES": "no model here takes strings",
     "BF16": "send FP16 or FP32 instead",
 }
 # No model has more, and a product of a million sizes from the wire would take minutes.
@@ -44,7 +44,10 @@ MAX_PARAMETERS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """One named tensor on the wire; ``array`` has ``shape`` and may view the bytes received."""
+    """One named tensor on the wire; ``array`` has ``shape`` and may view the bytes received.
+
+    That of texts is flat: the bytes themselves, or a text (str or bytes) an entry.
+    """
 
     name: str
     datatype: str
@@ -90,6 +93,9 @@ def tensor_from_raw(
 
     Raises ServingError (INVALID_REQUEST) naming the tensor, the bytes expected and found.
     """
+    if datatype == BYTES:
+        _entries(name, shape, _DTYPES["UINT32"])  # each has its length before it
+        return Tensor(name, datatype, tuple(shape), np.frombuffer(data, np.uint8))
     dtype = _DTYPES.get(datatype) or tensor_dtype(name, datatype)
     # One pass for what is right, as there may be a hundred tensors; the reasons are sought after.
     plain = len(shape) <= _MAX_DIMENSIONS and min(shape, default=1) > 0
@@ -122,6 +128,14 @@ def tensor_from_values(name: str, datatype: str, shape: Sequence[int], values: A
             f"{_label(name)}: has {values.size} entries, expected {entries}: shape {list(shape)}"
         )
     return Tensor(name, datatype, tuple(shape), values.reshape(shape))
+
+
+def tensor_from_texts(name: str, shape: Sequence[int], texts: Sequence[str | bytes]) -> Tensor:
+    """Return the tensor of ``texts``, flat and row-major. Raises ServingError."""
+    _entries(name, shape, _DTYPES["UINT32"])
+    entries = np.empty(len(texts), object)
+    entries[:] = texts
+    return Tensor(name, BYTES, tuple(shape), entries)
 
 
 def check_echoed(given_id: str, parameters: int) -> None:
@@ -203,6 +217,14 @@ def priority_and_timeout_s(
         raise invalid(f"parameter priority: must be 1 to {classes}, or 0 for none, got {priority}")
     timeout_us = _whole(parameters, "timeout")
     return max(0, priority - 1), timeout_us / 1e6 if timeout_us else math.inf
+
+
+def routing_key(parameters: Mapping[str, bool | int | float | str]) -> str:
+    """Return what decides which version answers, "" for nothing. Raises ServingError."""
+    key = parameters.get("routing_key", "")
+    if not isinstance(key, str):
+        raise invalid(f"parameter routing_key: expected a string, got {key}")
+    return key
 
 
 def _whole(parameters: Mapping[str, bool | int | float | str], name: str) -> int:

@@ -151,7 +151,8 @@ def _with_inputs(spec: ModelSpec, inputs: _Inputs) -> ModelSpec:
     # Not ``replace``, which takes several times as long.
     return ModelSpec(
         spec.name, spec.version, inputs, spec.outputs, spec.max_batch_rows,
-        max_request_rows=spec.max_request_rows,
+        max_request_rows=spec.max_request_rows, id_policies=spec.id_policies,
+        vocabularies=spec.vocabularies,
     )  # fmt: skip
 
 

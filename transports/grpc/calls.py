@@ -14,9 +14,11 @@ import grpc
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
-from scheduler.types import InferRequest
+from scheduler.types import InferRequest, InferResponse
 from transports.grpc.metadata import (
+    KEY,
     REQUEST_ID,
+    VERSION,
     own_id,
     own_trace,
     priority_in,
@@ -45,10 +47,10 @@ class Call:
         self.rows = 0
         self.message_id = ""
 
-    def merged(self, request: InferRequest) -> InferRequest:
-        """Return the decoded ``request`` with the call's own id, deadline and priority.
+    def merged(self, request: InferRequest, version: str = "") -> InferRequest:
+        """Return the decoded ``request`` with the call's own id, deadline, priority and key.
 
-        Raises ServingError if the metadata say nonsense.
+        ``version`` is the one that the metadata name. Raises ServingError if they say nonsense.
         """
         self.rows = request.rows
         # The metadata's id, if there is one: it is what the client's logs call the call.
@@ -62,8 +64,14 @@ class Call:
             min(self.timeout_s, request.timeout_s),
             request.outputs,
             request.priority or priority_in(self.metadata),
-            request.version,
+            request.version or version,
+            request.key or text_in(self.metadata, KEY),
         )
+
+    def answered(self, response: InferResponse) -> None:
+        """Name the version that answered."""
+        if response.version != self.named.version:
+            self.named = Named(response.model, response.version)
 
 
 # Decodes the body, asks the engine and encodes its answer, telling the Call what it learns.
@@ -111,7 +119,8 @@ class Calls:
         call = Call(arrival, arrival.began_s)
         model_key = self._model_keys.get(arrival.path)
         if model_key is not None:
-            call.named = named(self._engine, text_in(call.metadata, model_key))
+            model, version = (text_in(call.metadata, key) for key in (model_key, VERSION))
+            call.named = named(self._engine, model, version)
         return call
 
     async def attempt(self, serve: Serve, body: bytes, call: Call) -> bytes | ServingError:
@@ -136,6 +145,8 @@ class Calls:
         return await serve(body, call)
 
     def _record(self, call: Call, failure: ServingError | None) -> None:
+        if failure is not None and failure.version:
+            call.named = Named(call.named.model, failure.version)
         self._engine.observer.answered(
             Answered(
                 transport="grpc",

@@ -69,4 +69,6 @@ class InferenceService:
         call.named = named(self._engine, message.model_name, message.model_version)
         spec = self._engine.spec(message.model_name, message.model_version)
         request = call.merged(decode_request(message, spec))
-        return encode_response(await self._engine.infer(request), message)
+        response = await self._engine.infer(request)
+        call.answered(response)
+        return encode_response(response, message)

@@ -10,6 +10,10 @@ from transports.trace import TRACEPARENT, trace_id
 REQUEST_ID = "x-request-id"
 # The class to be served in, 0 the first.
 PRIORITY = "priority"
+# A version or label of the model, where the message cannot say.
+VERSION = "narsil-version"
+# What decides which of several versions answers, where each has a share of the requests.
+KEY = "x-request-key"
 _MAX_ID_CHARS = 128
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from scheduler.engine import Engine
 from transports.codecs.predictor import decode_request, encode_response
 from transports.grpc.calls import Call, Calls
-from transports.grpc.metadata import text_in
+from transports.grpc.metadata import VERSION, text_in
 from transports.grpc.methods import Arrival, Reply, Unary
 
 SERVICE = "predictor.Predictor"
@@ -32,7 +32,10 @@ class PredictService:
         return self._calls.unary(self._scores, body, arrival)
 
     async def _scores(self, body: bytes, call: Call) -> bytes:
+        version = text_in(call.metadata, VERSION)
         # Only what is not served has to be looked up once more: for the error.
-        model = call.named.model or self._engine.spec(text_in(call.metadata, _MODEL)).name
-        request = call.merged(decode_request(body, model))
-        return encode_response(await self._engine.infer(request))
+        model = call.named.model or self._engine.spec(text_in(call.metadata, _MODEL), version).name
+        request = call.merged(decode_request(body, model), version)
+        response = await self._engine.infer(request)
+        call.answered(response)
+        return encode_response(response)

@@ -118,6 +118,8 @@ class _Call:
             headers, body = await self._scores(target)
         except (ServingError, HttpError) as error:
             self._code, self._detail = error.code, error.detail
+            if isinstance(error, ServingError) and error.version:
+                self._named = Named(self._named.model, error.version)
             await self._refuse(problem_of(error))
         else:
             self._code = None
@@ -137,6 +139,8 @@ class _Call:
         self._named = Named(spec.name, spec.version)  # it may have been swapped meanwhile
         request, encode = form.decode(body, spec)
         response = await self._infer(request, target.version, head)
+        if response.version != self._named.version:
+            self._named = Named(response.model, response.version)
         headers, body = encode(response)
         headers.append(_server_timing(response.timing))
         if head.accepted and len(body) >= MIN_PACKED_BYTES:
@@ -155,6 +159,7 @@ class _Call:
             id=self._id,
             timeout_s=min(head.timeout_s, request.timeout_s),
             priority=request.priority or head.priority,
+            key=request.key or head.key,
         )
         return await unless_client_leaves(self._engine.infer(request), self._receive)
 

@@ -36,6 +36,7 @@ class CallHead:
     accepted: str
     timeout_s: float
     priority: int
+    key: str = ""
 
 
 def parse_head(headers: Mapping[bytes, bytes]) -> CallHead:
@@ -46,6 +47,7 @@ def parse_head(headers: Mapping[bytes, bytes]) -> CallHead:
         accepted=accepted_coding(headers.get(b"accept-encoding", b"")),
         timeout_s=_timeout_s(headers.get(b"x-request-timeout-ms")),
         priority=whole(headers, b"x-request-priority") or 0,
+        key=headers.get(b"x-request-key", b"").decode("latin-1"),
     )
 
 

@@ -28,10 +28,14 @@ def predict_paths(specs: tuple[ModelSpec, ...]) -> Schema:
     """Return the path items, with an example that the first of ``specs`` really answers."""
     example = _example(specs[0]) if specs else {}
     model = path_parameter("model", specs[0].name if specs else "dlrm")
+    version = path_parameter("version", specs[0].version if specs else "1")
     return {
         "/v1/predict": {"post": _operation("Score rows with the only model", example, [])},
         "/v1/models/{model}/predict": {
             "post": _operation("Score rows with one model", example, [model])
+        },
+        "/v1/models/{model}/versions/{version}/predict": {
+            "post": _operation("Score rows with a version or label", example, [model, version])
         },
     }
 
@@ -82,7 +86,7 @@ def problem_schema() -> Schema:
 
 
 def _operation(summary: str, example: Schema, parameters: list[Schema]) -> Schema:
-    name = "predict_model" if parameters else "predict"
+    name = "_".join(["predict", *(one["name"] for one in parameters)])
     return {
         "tags": ["predict"],
         "summary": summary,
@@ -113,6 +117,12 @@ def header_parameters() -> list[Schema]:
             "in": "header",
             "description": "Class to be served in, 0 the first; the body's own comes before it",
             "schema": {"type": "integer", "minimum": 0},
+        },
+        {
+            "name": "x-request-key",
+            "in": "header",
+            "description": "Decides which version answers, where several share the requests",
+            "schema": {"type": "string", "maxLength": 1024},
         },
     ]
 

@@ -1,6 +1,7 @@
 """Everything over HTTP but predict: probes, metrics, model descriptions, documentation."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -94,13 +95,17 @@ def _add_probes(app: FastAPI, engine: Engine) -> None:
 def _add_models(app: FastAPI, engine: Engine) -> None:
     @app.get("/v1/models", tags=["models"])
     async def models() -> dict[str, Any]:
-        """Describe the models being served."""
-        return {"models": [_describe(spec) for spec in engine.specs()]}
+        """Describe the models being served, and say what is refused and why."""
+        return {
+            "models": [_describe(spec) for spec in engine.specs()],
+            "refused": [asdict(one) for one in engine.refused],
+        }
 
     @app.get("/v1/models/{model}", tags=["models"])
-    async def model(model: str) -> dict[str, Any]:
-        """Describe one model."""
-        return _describe(engine.spec(model))
+    @app.get("/v1/models/{model}/versions/{version}", tags=["models"])
+    async def model(model: str, version: str = "") -> dict[str, Any]:
+        """Describe one model, or a version of it, which may be named by a label."""
+        return _describe(engine.spec(model, version))
 
 
 def _add_metrics(app: FastAPI, engine: Engine) -> None:

@@ -1,5 +1,9 @@
-"""``POST /v1/models/{model}/predict`` and ``/v1/predict``: JSON or TorchRec's protobuf."""
+"""``POST /v1/models/{model}[/versions/{version}]/predict`` and ``/v1/predict``.
 
+JSON or TorchRec's protobuf.
+"""
+
+import re
 from collections.abc import Mapping
 
 from scheduler.types import InferRequest, InferResponse, ModelSpec
@@ -7,15 +11,15 @@ from transports.codecs import predict_json, predictor
 from transports.http.call import Encode, Form, Headers, Target
 from transports.http.head import JSON, PROTOBUF, media_type
 
+_PREDICT = re.compile(r"/v1/models/([^/]+)(?:/versions/([^/]+))?/predict")
+
 
 def target_in(path: str) -> Target | None:
     """Return what a predict path asks for; None for any other path."""
     if path == "/v1/predict":
         return Target("", "", _form)
-    if path.startswith("/v1/models/") and path.endswith("/predict"):
-        name = path[len("/v1/models/") : -len("/predict")]
-        return None if not name or "/" in name else Target(name, "", _form)
-    return None
+    found = _PREDICT.fullmatch(path) if path.endswith("/predict") else None
+    return found and Target(found[1], found[2] or "", _form)
 
 
 def _form(headers: Mapping[bytes, bytes]) -> Form:

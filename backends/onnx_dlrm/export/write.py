@@ -74,12 +74,23 @@ def _write(artifact: Path, manifest: Manifest, folder: Path) -> None:
     said = {
         "name": manifest.name,
         "version": manifest.version,
-        "tables": [{"feature": each.feature, "rows": each.rows} for each in manifest.tables],
+        "tables": [
+            {
+                "feature": each.feature,
+                "rows": each.rows,
+                "ids": each.ids,
+                "vocabulary": each.vocabulary,
+            }
+            for each in manifest.tables
+        ],
         "dense_names": list(manifest.dense_names),
         "weights_sha256": file_sha256(folder / WEIGHTS_FILE),
     }
     helper.set_model_props(model, {METADATA_KEY: json.dumps(said)})
     save_model(model, folder / MODEL_FILE)
+    for each in manifest.tables:
+        if each.vocabulary:
+            shutil.copyfile(artifact / each.vocabulary, folder / each.vocabulary)
 
 
 def _difference(artifact: Path, folder: Path, output: str) -> float:

@@ -45,10 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="reference")
     parser.add_argument("--seed", type=int, default=0, help="of weights and golden batch")
     parser.add_argument(
-        "--state-dict", type=Path, metavar="FILE", help="FP32 weights of a trained TorchRec DLRM"
+        "--from",
+        "--state-dict",
+        dest="state_dict",
+        type=Path,
+        metavar="FILE",
+        help="FP32 weights of a trained DLRM: a state dict of TorchRec's or facebookresearch's"
+        " (.pt, .safetensors), or a DCP folder; see docs/bring-your-own.md",
     )
     parser.add_argument(
-        "--features", metavar="NAMES", help="with --state-dict: its tables' features, in order"
+        "--features",
+        metavar="NAMES",
+        help="with --from: its tables' features, in order; default: the file's",
     )
     parser.add_argument("--name", help="model name; default: the folder's")
     parser.add_argument("--version", default="1", help="model version")
@@ -100,6 +108,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
             tables=arguments.tables,
             replace=arguments.force,
             format=arguments.format,
+            features_given=bool(arguments.features) or not arguments.state_dict,
         )
         export(order, lambda text: progress.update(task, description=text, advance=1))
         progress.update(task, description="done", completed=STEPS)
@@ -114,7 +123,7 @@ def _shape(arguments: argparse.Namespace) -> DlrmShape:
     if not arguments.features:
         return preset
     if not arguments.state_dict:
-        raise ExportError("--features goes with --state-dict; a preset has features of its own")
+        raise ExportError("--features goes with --from; a preset has features of its own")
     return replace(preset, features=tuple(arguments.features.split(",")))
 
 

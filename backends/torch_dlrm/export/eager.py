@@ -33,6 +33,6 @@ def fp32_scores(folder: Path, inputs: Mapping[str, Array]) -> Array:
         from backends.torch_dlrm.export.state import read_state  # noqa: PLC0415
 
         dlrm = build(shape)
-        dlrm.load_state_dict(read_state(weights))
+        dlrm.load_state_dict(read_state(weights, shape.features))
         answer: Array = scores(dlrm, shape, inputs).numpy()
     return answer

@@ -67,7 +67,8 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Ask for one artifact. With ``state_file`` the sizes are those of its weights.
+    """Ask for one artifact. With ``state_file`` the sizes are those of its weights, and so is the
+    order of the features, unless it is ``features_given``.
 
     With ``trained`` the weights, the golden batch and the example are those of that model.
 
@@ -86,6 +87,7 @@ class Order:
     replace: bool = False
     format: str = "pt"
     trained: Trained | None = None
+    features_given: bool = True
 
 
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
@@ -103,8 +105,8 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
         raise ExportError(f"--format {order.format} is for the CPU")
     step("building the FP32 model")
     trained = order.trained
-    state = trained.state if trained else read_state(order.state_file) if order.state_file else None
-    shape = shape_of(state, order.shape.features) if order.state_file and state else order.shape
+    state = _state(order)
+    shape = shape_of(state) if order.state_file and state else order.shape
     inputs = trained.golden if trained else golden_inputs(shape, ROWS, order.seed)
     dlrm = build(shape)
     if state:
@@ -134,6 +136,14 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     manifest = _manifest(order, shape, float(exact.std()), file_sha256(model_file(folder)))
     write_manifest(folder, manifest)
     return manifest
+
+
+def _state(order: Order) -> Mapping[str, torch.Tensor] | None:
+    """Return the weights that were trained, here or elsewhere; None: they are to be drawn."""
+    if order.trained:
+        return order.trained.state
+    named = order.shape.features if order.features_given else ()
+    return read_state(order.state_file, named) if order.state_file else None
 
 
 def _to_program(folder: Path, features: tuple[str, ...], kind: str) -> None:

@@ -1,0 +1,1 @@
+"""A folder of models and versions, here or elsewhere, and what of it is served."""

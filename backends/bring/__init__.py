@@ -1,0 +1,1 @@
+"""Bring your own: ``narsil inspect`` and ``narsil convert``."""

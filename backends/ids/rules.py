@@ -1,0 +1,160 @@
+"""Make rows of a request's ids, by the policy of each table; one place for every backend.
+
+Runs once a request, before it is queued: what waits, is cut, shares a batch and is looked up has
+nothing but rows in range, so that a request's scores do not depend on its batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.ids.hashing import modulo_rows, murmur3_rows
+from backends.ids.policy import Policy, shown
+from backends.ids.vocabulary import UNKNOWN, Vocabulary
+from backends.jagged import (
+    JaggedLayout,
+    check_jagged,
+    ids_of_features,
+    ids_outside,
+    in_range,
+    is_valid,
+    missed,
+    outside,
+)
+from scheduler.backend import Checked
+from scheduler.errors import Missed, ServingError, invalid
+from scheduler.types import Array, InferRequest
+
+Int64s = npt.NDArray[np.int64]
+_HASHES = {"murmur3": murmur3_rows, "modulo": modulo_rows}
+
+
+class IdRules:
+    """Apply ``policies``, one a feature of ``layout``, to requests.
+
+    ``policies`` by feature, ``vocabularies`` and ``text``, which is what the option ids takes, are
+    for the model's spec.
+    """
+
+    def __init__(
+        self,
+        layout: JaggedLayout,
+        policies: Sequence[Policy],
+        vocabularies: Mapping[str, Vocabulary] | None = None,
+    ) -> None:
+        by_feature = dict(zip(layout.features, policies, strict=True))
+        self.policies = {feature: policy.name for feature, policy in by_feature.items()}
+        self.text = shown(by_feature)
+        self.parsed = tuple(policies)
+        self.vocabularies = vocabularies or {}
+        self._layout = layout
+        self._plain = all(policy.name == "reject" for policy in policies)
+        self._names = [policy.name for policy in policies]
+        self._rejects = np.array([policy.name == "reject" for policy in policies])
+        self._drops = np.array([policy.name == "zero" for policy in policies])
+        self._clamps = np.array([policy.name == "clamp" for policy in policies])
+        self._rows = np.array([policy.row for policy in policies], np.int64)
+        self._seeds = np.array([policy.seed for policy in policies], np.uint32)
+        self._functions = {
+            function: where
+            for function in _HASHES
+            if (where := np.array([_hashes(policy, function) for policy in policies])).any()
+        }
+        self._hashed = np.array([policy.name == "hash" for policy in policies])
+
+    def check(self, request: InferRequest) -> Checked | None:
+        """Return ``request`` with rows for ids, or None if its ids are rows as they are.
+
+        Raises ServingError with INVALID_REQUEST as ``check_jagged`` does, which this is for
+        tables that reject.
+        """
+        if self._plain and not self.vocabularies:
+            check_jagged(self._layout, request)
+            return None
+        layout = self._layout
+        lengths, values = request.inputs[layout.lengths], request.inputs[layout.values]
+        if not self._functions and is_valid(layout, lengths, values):
+            return None
+        counts = ids_of_features(layout, lengths, values)
+        hashed = self._hash(values, counts) if self._functions else values
+        if in_range(layout, hashed, counts):
+            return self._checked(request, lengths, hashed, counts)
+        features, positions = ids_outside(layout, hashed, counts)
+        self._refuse(lengths, hashed, features, positions)
+        found = missed(layout, features, self._names)
+        rows = self._replaced(hashed, features, positions)
+        dropped = positions[self._drops[features]]
+        if dropped.size:
+            lengths, rows = _without(lengths, rows, dropped)
+        return self._checked(request, lengths, rows, counts, found)
+
+    def _hash(self, values: Array, counts: Int64s) -> Int64s:
+        """Return ``values``, those of tables that hash replaced by rows, in memory of their own."""
+        rows = values.astype(np.int64)
+        for function, features in self._functions.items():
+            times = counts[features]
+            seeds = self._seeds[features]
+            seeds = seeds[:1] if (seeds == seeds[0]).all() else np.repeat(seeds, times)
+            limits = np.repeat(self._layout.table_rows[features], times)
+            if features.all():
+                return _HASHES[function](rows, seeds, limits)
+            where = np.flatnonzero(np.repeat(features, counts))
+            rows[where] = _HASHES[function](rows[where], seeds, limits)
+        return rows
+
+    def _refuse(self, lengths: Array, values: Array, features: Int64s, positions: Int64s) -> None:
+        refused = self._rejects[features]
+        if refused.any():
+            position = int(positions[refused.argmax()])
+            refusal = self._refusal(lengths, values, int(features[refused.argmax()]), position)
+            refusal.missed = missed(self._layout, features[refused], self._names)
+            raise refusal
+
+    def _refusal(self, lengths: Array, values: Array, feature: int, position: int) -> ServingError:
+        name = self._layout.features[feature]
+        vocabulary = self.vocabularies.get(name)
+        if vocabulary is None or values[position] != UNKNOWN:
+            return outside(self._layout, lengths, values, position)
+        bags = lengths.cumsum(dtype=np.int64)
+        row = int(np.searchsorted(bags, position, side="right")) % lengths.shape[1]
+        return invalid(
+            f"{self._layout.values}: feature {name!r} row {row} has a text that its vocabulary "
+            f"of {len(vocabulary.rows)} lacks"
+        )
+
+    def _replaced(self, values: Array, features: Int64s, positions: Int64s) -> Int64s:
+        """Return ``values`` with default rows and clamped ids, in memory of their own."""
+        rows = values.astype(np.int64)
+        above = self._clamps[features] & (rows[positions] > 0)
+        last = self._layout.table_rows[features] - 1
+        rows[positions] = np.where(above, last, self._rows[features])
+        return rows
+
+    def _checked(
+        self,
+        request: InferRequest,
+        lengths: Array,
+        values: Array,
+        counts: Int64s,
+        found: tuple[Missed, ...] = (),
+    ) -> Checked:
+        layout = self._layout
+        hashed = np.flatnonzero(self._hashed & (counts > 0)) if self._functions else ()
+        every = tuple(Missed(layout.features[at], "hash", int(counts[at])) for at in hashed)
+        inputs = {**request.inputs, layout.lengths: lengths, layout.values: values}
+        return Checked(replace(request, inputs=inputs), found + every)
+
+
+def _hashes(policy: Policy, function: str) -> bool:
+    return policy.name == "hash" and policy.function == function
+
+
+def _without(lengths: Array, values: Int64s, dropped: Int64s) -> tuple[Int64s, Int64s]:
+    """Return lengths and values without the ids at the positions ``dropped``."""
+    ends = lengths.cumsum(dtype=np.int64)
+    bags = np.searchsorted(ends, dropped, side="right")
+    fewer = lengths.astype(np.int64)
+    fewer -= np.bincount(bags, minlength=lengths.size).reshape(lengths.shape)
+    return fewer, np.delete(values, dropped)
