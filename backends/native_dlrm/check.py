@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.native_dlrm.errors import UnknownModelError
-from backends.native_dlrm.model import SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
+from backends.native_dlrm.model import QUANTISED, SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
 from scheduler.errors import LoadError
 
 _BLOCK_ROWS = 1 << 16
@@ -60,7 +60,7 @@ def check_rows(dlrm: Dlrm) -> None:
 
 def _finite(table: Table, start: int) -> npt.NDArray[np.bool_]:
     block = table.data[start : start + _BLOCK_ROWS]
-    if table.kind == "int8":
+    if table.kind in QUANTISED:
         values = np.ascontiguousarray(block[:, :SCALE_BIAS_BYTES]).view(np.float16)
     else:
         dtype = np.float16 if table.kind == "fp16" else np.float32

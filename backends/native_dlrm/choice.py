@@ -12,15 +12,15 @@ import numpy.typing as npt
 from backends.dlrm.gather import DENSE, IDS
 from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
 from backends.native_dlrm.compiler import NoKernelError, load_library
-from backends.native_dlrm.forward import Forward, Weights
 from backends.native_dlrm.model import Dlrm, Floats
-from backends.native_dlrm.options import COMPILED, NUMBA, NativeDlrmOptions
+from backends.native_dlrm.options import COMPILED, FP16, FP32, NUMBA, NativeDlrmOptions
+from backends.native_dlrm.reference import Reference
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
 _log = logging.getLogger(__name__)
 
-# Either forward may be 1e-6 from the exact scores; with large inputs, sums are long in digits.
+# With large inputs, sums are long in digits.
 _TOLERANCE, _LARGE_TOLERANCE = 2e-6, 1e-3
 _LARGE = 100.0
 # Below, at and above the heights of a tile and of a block; odd ones.
@@ -45,35 +45,49 @@ class Choice:
 
 def choose(dlrm: Dlrm, options: NativeDlrmOptions) -> Choice:
     """Return what ``options`` want and the facts allow. Raises LoadError."""
-    numba = Weights(dlrm)
-    reason = ""
-    if options.kernel != NUMBA:
+    reason = "" if options.kernel != NUMBA else f"--kernel {NUMBA}"
+    folder = Path(options.cache_dir)
+    if not reason:
         try:
-            return _compiled(dlrm, Path(options.cache_dir), Forward(numba))
+            return _compiled(dlrm, folder, half=options.dense == FP16)
         except NoKernelError as error:
             reason = str(error)
-        if options.kernel == COMPILED:
-            raise LoadError(f"--kernel {COMPILED}: {reason}")
-        _log.warning("no compiled kernel, Numba computes: %s", reason)
-    told = {"plan_reason": reason} if reason else {}
-    return Choice(lambda: Forward(numba), {"plan": NUMBA, **told})
+    if options.kernel == COMPILED:
+        raise LoadError(f"--kernel {COMPILED}: {reason}")
+    if options.dense != FP32:
+        raise LoadError(f"--dense {options.dense} needs the compiled kernel: {reason}")
+    return _numba(dlrm, folder, "" if options.kernel == NUMBA else reason)
 
 
-def _compiled(dlrm: Dlrm, folder: Path, reference: Lane) -> Choice:
-    """Return the C kernel, proven to score as ``reference`` does. Raises NoKernelError."""
+def _compiled(dlrm: Dlrm, folder: Path, *, half: bool) -> Choice:
+    """Return the C kernel, proven to score as float64 does. Raises NoKernelError."""
     kernel = Kernel(load_library(folder))
-    weights = CompiledWeights(dlrm, kernel)
-    why = doubt(CompiledForward(weights), reference, dlrm)
+    weights = CompiledWeights(dlrm, kernel, half=half)
+    why = doubt(CompiledForward(weights), Reference(dlrm, half=half), dlrm)
     if why:
-        raise NoKernelError(f"it does not score as Numba does: {why}")
+        raise NoKernelError(f"it does not score as NumPy does: {why}")
     properties = {"plan": COMPILED, "instructions": kernel.instructions}
-    return Choice(lambda: CompiledForward(weights), properties)
+    return Choice(lambda: CompiledForward(weights), {**properties, "dense": FP16 if half else FP32})
 
 
-def doubt(lane: Lane, reference: Lane, dlrm: Dlrm) -> str:
+def _numba(dlrm: Dlrm, folder: Path, reason: str) -> Choice:
+    # Half a second and 100 MB that the compiled kernel does without.
+    from backends.native_dlrm.jit import keep_compiled_in  # noqa: PLC0415
+
+    keep_compiled_in(folder)
+    from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+
+    if reason:
+        _log.warning("no compiled kernel, Numba computes: %s", reason)
+    weights = Weights(dlrm)
+    told = {"plan_reason": reason} if reason else {}
+    return Choice(lambda: Forward(weights), {"plan": NUMBA, "dense": FP32, **told})
+
+
+def doubt(lane: Lane, reference: Reference, dlrm: Dlrm) -> str:
     """Return on which seeded probe the two differ, or ""."""
     for inputs, tolerance in _probes(dlrm):
-        ours, theirs = (each.run(inputs).astype(np.float64) for each in (lane, reference))
+        ours, theirs = lane.run(inputs).astype(np.float64), reference.run(inputs)
         # Not "greater than": it must not pass if it is no number.
         if not (np.abs(ours - theirs) <= tolerance * np.maximum(1, np.abs(theirs))).all():
             gap = float(np.abs(ours - theirs).max())

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_int64, c_void_p
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,13 @@ from scheduler.types import Array
 # A block's activations stay in the second-level cache while the weights pass by.
 _BLOCK_ROWS = 112
 _LINE_FLOATS = 16
+_LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
 class _Layer(Structure):
     _fields_ = (
         ("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64),
-        ("relu", c_int64),
+        ("relu", c_int64), ("half", c_int64),
     )  # fmt: skip
 
 
@@ -70,9 +72,14 @@ class Kernel:
 class CompiledWeights:
     """What every lane reads: the weights as the kernel wants them, and where the tables lie."""
 
-    def __init__(self, dlrm: Dlrm, kernel: Kernel) -> None:
-        """Copy the dense weights; the tables stay where they are."""
-        self.dlrm, self.kernel = dlrm, kernel
+    def __init__(self, dlrm: Dlrm, kernel: Kernel, *, half: bool = False) -> None:
+        """Copy the dense weights, as FP16 if ``half``; the tables stay where they are.
+
+        Raises NoKernelError for weights that FP16 has no numbers for.
+        """
+        self.dlrm, self.kernel, self._half = dlrm, kernel, half
+        if half and not _fit_in_half(dlrm):
+            raise NoKernelError(f"a dense weight is over {_LARGEST_HALF}, the most in FP16")
         widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
         self.stride = _rounded(max(*widths, dlrm.interaction_width), kernel.columns)
         last = dlrm.over[-1]
@@ -91,15 +98,17 @@ class CompiledWeights:
         columns = self.kernel.columns
         padded = np.zeros((_rounded(outputs, columns), inputs), np.float32)
         padded[:outputs] = layer.weight
-        return self._layer(layer, padded.reshape(-1, columns, inputs).transpose(0, 2, 1))
+        panels = padded.reshape(-1, columns, inputs).transpose(0, 2, 1)
+        return self._layer(layer, panels.astype(np.float16) if self._half else panels)
 
-    def _layer(self, layer: Linear, weight: Floats) -> _Layer:
+    def _layer(self, layer: Linear, weight: npt.NDArray[np.floating[Any]]) -> _Layer:
         outputs, inputs = layer.weight.shape
         bias = np.zeros(_rounded(outputs, self.kernel.columns), np.float32)
         bias[:outputs] = layer.bias
-        return _Layer(self._keep(weight), self._keep(bias), inputs, outputs, layer.relu)
+        half = weight.dtype == np.float16
+        return _Layer(self._keep(weight), self._keep(bias), inputs, outputs, layer.relu, half)
 
-    def _keep(self, values: npt.NDArray[np.float32] | npt.NDArray[np.int64]) -> int:
+    def _keep(self, values: npt.NDArray[Any]) -> int:
         """Copy ``values`` to where a cache line begins; return the address."""
         kept = _aligned(values.shape, values.dtype)
         kept[...] = values
@@ -139,6 +148,11 @@ class CompiledForward:
             scores.ctypes.data,
         )  # fmt: skip
         return scores
+
+
+def _fit_in_half(dlrm: Dlrm) -> bool:
+    layers = (*dlrm.dense, *dlrm.over)
+    return all(float(np.abs(layer.weight).max()) <= _LARGEST_HALF for layer in layers)
 
 
 def _rounded(number: int, multiple: int) -> int:

@@ -13,7 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from backends.native_dlrm.jit import kernel
-from backends.native_dlrm.layout import FP16, INT8, KIND, MEAN, PLACE, START, STRIDE
+from backends.native_dlrm.layout import FP16, INT4, INT8, KIND, MEAN, PLACE, START, STRIDE
 
 LINE_BYTES = 64
 Array: TypeAlias = npt.NDArray[Any]
@@ -82,6 +82,14 @@ def add_row(storage: Array, start: Index, kind: Index, vectors: Array, place: In
         start += two + two
         for column in columns:
             vectors[place, column] += scale * np.float32(storage[start + column]) + bias
+    elif kind == INT4:
+        scale = half_to_float(two_bytes(storage, start))
+        bias = half_to_float(two_bytes(storage, start + two))
+        start += two + two
+        for column in columns:
+            both = np.uint32(storage[start + (column >> one)])
+            code = (both >> np.uint32((column & one) << two)) & np.uint32(15)
+            vectors[place, column] += scale * np.float32(code) + bias
     elif kind == FP16:
         for column in columns:
             vectors[place, column] += half_to_float(two_bytes(storage, start + (column << one)))

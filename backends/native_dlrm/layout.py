@@ -5,9 +5,9 @@ import numpy.typing as npt
 
 from backends.native_dlrm.model import Dlrm
 
-INT8, FP16, FP32 = 0, 1, 2
+INT8, FP16, FP32, INT4 = range(4)
 START, STRIDE, KIND, MEAN, PLACE = range(5)
-_CODES = {"int8": INT8, "fp16": FP16, "fp32": FP32}
+_CODES = {"int8": INT8, "fp16": FP16, "fp32": FP32, "int4": INT4}
 
 
 def table_layout(dlrm: Dlrm) -> npt.NDArray[np.int64]:

@@ -1,7 +1,8 @@
 """Read the tables of one FBGEMM lookup module (IntNBitTableBatchedEmbeddingBagsCodegen).
 
 Rows of all tables lie in one tensor of bytes; table t starts at ``weights_physical_offsets[t]`` and
-each row is padded to ``row_alignment``. An INT8 row starts with its scale and bias in FP16.
+each row is padded to ``row_alignment``. An INT8 or INT4 row starts with its scale and
+bias in FP16.
 """
 
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from backends.native_dlrm.errors import UnknownModelError
-from backends.native_dlrm.model import SCALE_BIAS_BYTES, Bytes, Kind, Table, row_bytes
+from backends.native_dlrm.model import QUANTISED, SCALE_BIAS_BYTES, Bytes, Kind, Table, row_bytes
 from backends.torchscript_file.tree import Module, Opaque
 
 _CLASS = "IntNBitTableBatchedEmbeddingBagsCodegen"
@@ -57,7 +58,7 @@ def _table(module: Module, feature: str, spec: Any, offset: int, store: Bytes) -
     _, rows, dim, sparse_type, _ = spec
     kind = _kind(sparse_type)
     scale_bias = module.attributes.get("scale_bias_size_in_bytes")
-    if kind == "int8" and scale_bias != SCALE_BIAS_BYTES:
+    if kind in QUANTISED and scale_bias != SCALE_BIAS_BYTES:
         raise UnknownModelError(f"scale and bias take {scale_bias} bytes, not {SCALE_BIAS_BYTES}")
     alignment = module.attributes.get("row_alignment")
     if not isinstance(alignment, int) or alignment < 1:

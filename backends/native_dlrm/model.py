@@ -6,19 +6,21 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Kind: TypeAlias = Literal["int8", "fp16", "fp32"]
+Kind: TypeAlias = Literal["int8", "fp16", "fp32", "int4"]
 Floats: TypeAlias = npt.NDArray[np.float32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-KINDS: tuple[Kind, ...] = ("int8", "fp16", "fp32")
-# An INT8 row starts with its scale and its bias, both FP16: value = scale * byte + bias.
+KINDS: tuple[Kind, ...] = ("int8", "fp16", "fp32", "int4")
+# What is quantised starts with its scale and its bias, both FP16: value = scale * code + bias. An
+# INT4 row has two codes a byte, the first one in the low bits.
+QUANTISED: frozenset[Kind] = frozenset({"int8", "int4"})
 SCALE_BIAS_BYTES = 4
-_ITEM_BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
+_ITEM_BITS = {"int8": 8, "fp16": 16, "fp32": 32, "int4": 4}
 
 
 def row_bytes(kind: Kind, dim: int) -> int:
     """Return the bytes of one row without what pads it."""
-    return dim * _ITEM_BYTES[kind] + (SCALE_BIAS_BYTES if kind == "int8" else 0)
+    return -(-dim * _ITEM_BITS[kind] // 8) + (SCALE_BIAS_BYTES if kind in QUANTISED else 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,8 @@ from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "kernel".
 AUTO, COMPILED, NUMBA = "auto", "compiled", "numba"
+# Values of "dense".
+FP32, FP16 = "fp32", "fp16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,12 @@ class NativeDlrmOptions:
         default="auto",
         metadata={"help": "auto, compiled (C, built with the machine's compiler) or numba"},
     )
+    dense: str = field(
+        default="fp32",
+        metadata={
+            "help": "dense weights in memory: fp32, or fp16 (half the bytes; compiled kernel)"
+        },
+    )
     cache_dir: str = field(
         default="~/.cache/narsil", metadata={"help": "compiled kernels; trusted like the program"}
     )
@@ -48,3 +56,4 @@ class NativeDlrmOptions:
         check_least(self, "max_batch_rows", 1)
         check_least(self, "lanes", 0)
         check_choice(self, "kernel", (AUTO, COMPILED, NUMBA))
+        check_choice(self, "dense", (FP32, FP16))

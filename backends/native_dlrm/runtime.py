@@ -1,4 +1,4 @@
-"""Load a DLRM, warm it up, run it. Imports Numba, so it is imported on load only."""
+"""Load a DLRM, warm it up, run it."""
 
 import logging
 import queue
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numba
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
@@ -141,7 +140,6 @@ def _spec(
             "sha256": source.sha256,
             "weights": source.weights,
             "numpy": np.__version__,
-            "numba": numba.__version__,
         },
     )
 

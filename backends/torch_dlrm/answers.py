@@ -6,9 +6,7 @@ which no request of any model would move. So the file is loaded there, not where
 
 import io
 import logging
-import os
 import re
-import subprocess
 import sys
 import tokenize
 import zipfile
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.dlrm.gather import DENSE
+from backends.torch_dlrm.bounded import run_bounded
 from backends.torch_dlrm.probes import Probe, digest
 from scheduler.errors import LoadError
 from scheduler.types import Array
@@ -34,6 +33,7 @@ _TEXTS = ("sha256", "probes", "libraries", "output", "device")
 _MOST_BYTES = 16 << 20
 _DEVICE = re.compile(r"(cpu|cuda(:\d{1,2})?)?")
 _TIMEOUT_S = 600.0
+_MOST_SAID = 2000
 # What NumPy's reader raises on bytes that are no such file; zipfile and zlib are below it.
 _DAMAGED = (
     OSError, LookupError, ValueError, TypeError, EOFError, RuntimeError, MemoryError, SyntaxError,
@@ -136,10 +136,10 @@ def ask(model_file: Path) -> Answers:
     # -P: the folder we were started in may hold anything, also modules of these names.
     command = [sys.executable, "-P", "-m", _MODULE, str(model_file.resolve())]
     try:
-        done = _run(command)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run_bounded(command, _TIMEOUT_S, _MOST_BYTES + 1)
+    except OSError as error:
         raise NoAnswerError(f"the process that checks it did not finish: {error}") from error
-    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][-_MOST_SAID:]
     if done.returncode == REFUSED:
         raise LoadError(said)
     if done.returncode:
@@ -148,15 +148,3 @@ def ask(model_file: Path) -> Answers:
         return _parse(done.stdout)
     except _DAMAGED as error:
         raise NoAnswerError(f"what answers the probes wrote cannot be read: {error}") from error
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run ``command``; its stdin ends when it does or this process does, however it ends."""
-    theirs, ours = os.pipe()
-    try:
-        return subprocess.run(  # noqa: S603 - our own module, no shell
-            command, stdin=theirs, capture_output=True, timeout=_TIMEOUT_S, check=False
-        )
-    finally:
-        os.close(theirs)
-        os.close(ours)

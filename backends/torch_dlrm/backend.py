@@ -1,75 +1,22 @@
 """TorchRec DLRM artifacts behind the Backend protocol."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
+from backends.dlrm.updatable import LoadedTables, UpdatableDlrmBackend
 from backends.torch_dlrm.options import TorchDlrmOptions
-from scheduler.backend import Checked, Compute, TableRows, TableSpec
-from scheduler.errors import LoadError
-from scheduler.types import Batch, InferRequest, ModelSpec
-
-if TYPE_CHECKING:
-    from backends.torch_dlrm.runtime import Loaded
 
 
-class TorchDlrmBackend:
+class TorchDlrmBackend(UpdatableDlrmBackend):
     """Serve one TorchScript DLRM with the FBGEMM kernels, on a CPU or one GPU."""
 
     Options = TorchDlrmOptions
 
     def __init__(self, options: TorchDlrmOptions) -> None:
+        super().__init__(
+            "install what it needs: this project's extra 'cpu' or 'cuda'; "
+            "or serve without PyTorch: --backend native_dlrm"
+        )
         self._options = options
-        self._loaded: Loaded | None = None
 
-    @property
-    def spec(self) -> ModelSpec:
-        """What the model takes and gives."""
-        return self._model.spec
+    def _load(self) -> LoadedTables:
+        from backends.torch_dlrm.runtime import load  # noqa: PLC0415
 
-    @property
-    def lanes(self) -> int:
-        """How many forwards may run at once."""
-        return self._model.lanes
-
-    def load(self) -> None:
-        """Load and warm up the model. Raises LoadError."""
-        # PyTorch takes two seconds to import, and the command line reads this module's Options.
-        try:
-            from backends.torch_dlrm.runtime import load  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise LoadError(
-                f"{error}; install what it needs: this project's extra 'cpu' or 'cuda'; "
-                "or serve without PyTorch: --backend native_dlrm"
-            ) from error
-
-        self._loaded = load(self._options)
-
-    def check(self, request: InferRequest) -> Checked | None:
-        """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
-        return self._model.rules.check(request)
-
-    def prepare(self, batch: Batch) -> Compute:
-        """Gather ``batch`` into host buffers; return one forward over them."""
-        return self._model.runtime.prepare(batch)
-
-    def update_tables(self) -> tuple[TableSpec, ...]:
-        """Return the tables whose rows can be replaced. Raises ServingError."""
-        return self._model.tables.update_tables()
-
-    def prepare_update(self, tables: Sequence[TableRows]) -> Callable[[], None]:
-        """Quantise new rows; return what writes them. Raises ServingError."""
-        return self._model.tables.prepare_update(tables)
-
-    def roll_back(self) -> int:
-        """Restore every row as it was loaded; return how many had been replaced."""
-        return self._model.tables.roll_back()
-
-    def close(self) -> None:
-        """Let go of the model."""
-        self._loaded = None
-
-    @property
-    def _model(self) -> "Loaded":
-        if self._loaded is None:
-            raise RuntimeError("load() has not been called, or close() has")
-        return self._loaded
+        return load(self._options)

@@ -1,13 +1,14 @@
-"""The two formats of a model file, TorchScript (.pt) and torch.export (.pt2), behind one door."""
+"""The formats of a model file behind one door: TorchScript (.pt), torch.export and AOTI (.pt2)."""
 
 from pathlib import Path
 
 import torch
 
 from backends.torch_dlrm.artifact import Derived
+from backends.torch_dlrm.compiled_program import load_compiled
 from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.program import load_program
-from backends.torch_dlrm.program_file import PROGRAM_SUFFIX, read_program
+from backends.torch_dlrm.program_file import PROGRAM_SUFFIX, is_compiled, read_program
 from backends.torch_dlrm.recognise import NotRecognisedError, recognise
 from backends.torch_dlrm.torchscript import derive, load_module
 from backends.torch_dlrm.weights import Dlrm
@@ -32,6 +33,8 @@ def load_model(path: Path, device: torch.device) -> tuple[Module, Derived]:
         return module, derive(module)
     if device.type != "cpu":
         raise LoadError(f"--device {device}: a {PROGRAM_SUFFIX} program runs on the CPU")
+    if is_compiled(path):
+        return load_compiled(path), Derived((), (), 0, "cpu")
     return load_program(path), _of_program(path)
 
 

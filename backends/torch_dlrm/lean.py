@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from backends.dlrm.gather import DENSE, IDS
+from backends.torch_dlrm.options import BF16, FP32
 from backends.torch_dlrm.weights import Dlrm, Layer, Tables
 
 # Rows that go through the dense part together: their vectors, products and activations (1.7 MB at
@@ -37,9 +38,13 @@ class Lean:
         """Take the weights of ``dlrm``: dense layers as copies, tables as copies or views."""
         self._output = output
         self._block = _tensor(dlrm.tables.block, copy=copy)
-        self._graph = _freeze(dlrm, self._block)
+        self._graph = _freeze(dlrm, self._block, FP32)
         # Its block is what the graph reads, and may be written: a mapped one is this process's.
         self.tables = replace(dlrm.tables, block=self._block.numpy())
+
+    def round_layers(self, dlrm: Dlrm, precision: str) -> None:
+        """Compute the dense layers in ``precision``, BF16; everything else stays FP32."""
+        self._graph = _freeze(dlrm, self._block, precision)
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scores (rows,) of dense values (rows, n), lengths (features x rows), ids.
@@ -96,13 +101,35 @@ class _Layers(torch.nn.Module):
         return values
 
 
+class _HalfLayers(torch.nn.Module):
+    """The same with weights and activations in BF16; sums are FP32 inside each product."""
+
+    def __init__(self, layers: Sequence[Layer], *, last_is_linear: bool) -> None:
+        super().__init__()
+        self._relus = len(layers) - last_is_linear
+        for number, layer in enumerate(layers):
+            self.register_buffer(f"weight_{number}", _tensor(layer.weight, copy=True).bfloat16())
+            self.register_buffer(f"bias_{number}", _tensor(layer.bias, copy=True).bfloat16())
+        self._count = len(layers)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return what the layers make of ``values`` (rows, n), as FP32."""
+        values = values.bfloat16()
+        for number in range(self._count):
+            weight, bias = getattr(self, f"weight_{number}"), getattr(self, f"bias_{number}")
+            values = torch.nn.functional.linear(values, weight, bias)
+            values = values.relu_() if number < self._relus else values
+        return values.float()
+
+
 class Scores(torch.nn.Module):
     """Everything after the lookup."""
 
-    def __init__(self, dlrm: Dlrm) -> None:
+    def __init__(self, dlrm: Dlrm, dense: str = FP32) -> None:
         super().__init__()
-        self.dense = _Layers(dlrm.dense, last_is_linear=False)
-        self.over = _Layers(dlrm.over, last_is_linear=True)
+        layers = _HalfLayers if dense == BF16 else _Layers
+        self.dense = layers(dlrm.dense, last_is_linear=False)
+        self.over = layers(dlrm.over, last_is_linear=True)
         self._dim, self._vectors = dlrm.tables.dim, dlrm.tables.features + 1
         pairs = dlrm.pairs[0] * self._vectors + dlrm.pairs[1]
         self.pairs: Tensor
@@ -141,7 +168,7 @@ class _Forward(torch.nn.Module):
 
 
 @torch.inference_mode()
-def _freeze(dlrm: Dlrm, block: Tensor) -> Any:
+def _freeze(dlrm: Dlrm, block: Tensor, precision: str) -> Any:
     """Return the forward as a graph of (dense, lengths, ids, block), weights as constants.
 
     What PyTorch traces and scripts stays in the process for ever, constants included. So the tables
@@ -156,7 +183,7 @@ def _freeze(dlrm: Dlrm, block: Tensor) -> Any:
     with warnings.catch_warnings(), io.BytesIO() as file:
         # TorchScript is deprecated as a whole; its graph runs without Python's lock.
         warnings.simplefilter("ignore", DeprecationWarning)
-        lookup, scores = Lookup(dlrm.tables), Scores(dlrm)
+        lookup, scores = Lookup(dlrm.tables), Scores(dlrm, precision)
         pooled = lookup(lengths, ids, block)
         traced = _Forward(
             _jit.trace(lookup, (lengths, ids, block), check_trace=False),

@@ -10,6 +10,8 @@ COPY, MAP, UVM = "copy", "map", "uvm"
 # Values of "interaction" beside AUTO, and of "graphs".
 TORCH, TRITON, CUTILE = "torch", "triton", "cutile"
 OFF = "off"
+# Values of "dense".
+FP32, BF16 = "fp32", "bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class TorchDlrmOptions:
             "help": "of a lean plan: copy into the device's memory; map the file, unchanged from"
             " then on (CPU); uvm: host memory that a GPU reads"
         },
+    )
+    dense: str = field(
+        default="fp32",
+        metadata={"help": "of a lean plan: dense layers in fp32 or bf16 (CPUs with AMX; docs)"},
     )
     interaction: str = field(
         default="auto",
@@ -81,3 +87,4 @@ class TorchDlrmOptions:
         check_choice(self, "tables", (COPY, MAP, UVM))
         check_choice(self, "interaction", (AUTO, TORCH, TRITON, CUTILE))
         check_choice(self, "graphs", (AUTO, OFF))
+        check_choice(self, "dense", (FP32, BF16))

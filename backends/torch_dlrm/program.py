@@ -40,15 +40,25 @@ class _Program(torch.nn.Module):
         return {self._output: self.scores(dense, self.lookup(lengths, ids, self.block))}
 
 
-def save_program(dlrm: Dlrm, output: str, features: tuple[str, ...], path: Path) -> None:
-    """Export ``dlrm`` for any number of rows and ids and write it to ``path``."""
+def export_program(dlrm: Dlrm, output: str, features: tuple[str, ...]) -> Any:
+    """Return ``dlrm`` as a torch.export program for any number of rows and ids."""
     rows, ids = _export.Dim("rows", min=0, max=_MOST_ROWS), _export.Dim("ids", min=0, max=_MOST_IDS)
-    count, tables = len(features), dlrm.tables
+    count = len(features)
     inputs = (
         torch.zeros(4, dlrm.dense_features),
         torch.ones(4 * count, dtype=torch.int32),
         torch.zeros(4 * count, dtype=torch.int32),
     )
+    return _export.export(
+        _Program(dlrm, output).eval(),
+        inputs,
+        dynamic_shapes=({0: rows}, {0: count * rows}, {0: ids}),
+    )
+
+
+def save_program(dlrm: Dlrm, output: str, features: tuple[str, ...], path: Path) -> None:
+    """Export ``dlrm`` and write it to ``path``."""
+    program, tables = export_program(dlrm, output, features), dlrm.tables
     facts = {
         "dim": tables.dim,
         "pooling": tables.pooling,
@@ -56,11 +66,6 @@ def save_program(dlrm: Dlrm, output: str, features: tuple[str, ...], path: Path)
         "table_rows": tables.rows.tolist(),
         "features": list(features),
     }
-    program = _export.export(
-        _Program(dlrm, output).eval(),
-        inputs,
-        dynamic_shapes=({0: rows}, {0: count * rows}, {0: ids}),
-    )
     _export.save(program, path, extra_files={FACTS_FILE: json.dumps(facts)})
 
 

@@ -21,10 +21,18 @@ PROGRAM_SUFFIX = ".pt2"
 # What our exporter adds about the program, beside PyTorch's own records.
 FACTS_FILE = "narsil.json"
 _WEIGHTS = "data/weights"
+_COMPILED = "data/aotinductor/"
 _CONFIG = f"{_WEIGHTS}/model_weights_config.json"
 _CONFIGS = (_CONFIG, "data/constants/model_constants_config.json")
 # torch._export.serde.schema.ScalarType
 _DTYPES = {1: np.uint8, 4: np.int32, 5: np.int64, 7: np.float32}
+
+
+def is_compiled(path: Path) -> bool:
+    """Return whether ``path`` is an AOTInductor package. Raises LoadError for no zip file."""
+    if path.suffix != PROGRAM_SUFFIX:
+        return False
+    return any(name.startswith(_COMPILED) for name in Archive(path).names())
 
 
 def read_program(path: Path, *, verify: bool) -> tuple[Dlrm, tuple[str, ...]]:
@@ -33,6 +41,8 @@ def read_program(path: Path, *, verify: bool) -> tuple[Dlrm, tuple[str, ...]]:
     Raises NotRecognisedError for a program of another kind, LoadError for a damaged one.
     """
     archive = Archive(path)
+    if is_compiled(path):
+        raise NotRecognisedError("an AOTInductor package has its weights in machine code")
     if verify:
         archive.verify()
     tensors = _Tensors(archive)

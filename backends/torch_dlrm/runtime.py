@@ -27,6 +27,7 @@ from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.live import NoTables, live_tables
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
+from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.torchscript import libraries
 from scheduler.backend import Compute
 from scheduler.errors import LoadError, ServingError
@@ -92,7 +93,7 @@ def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
     artifact = find_artifact(options.path)
     device = parse_device(options.device)
-    lanes, threads = _parallelism(options, device)
+    lanes, threads = _parallelism(options, device, locks=is_compiled(artifact.model_file))
     plan = choose(options, artifact, device, lanes)
     facts = settle(options, artifact, plan.derived)
     rules = _rules(options, artifact, facts)
@@ -140,9 +141,21 @@ def _serving(
     return Serving([Cpu(plan.compute, threads).run] * lanes, make_gather, rows, {})
 
 
-def _parallelism(options: TorchDlrmOptions, device: torch.device) -> tuple[int, int]:
-    """Return lanes and threads per forward: whole forwards side by side beat split ones."""
+def _parallelism(
+    options: TorchDlrmOptions, device: torch.device, *, locks: bool
+) -> tuple[int, int]:
+    """Return lanes and threads per forward: whole forwards side by side beat split ones.
+
+    ``locks`` says that a forward holds Python's lock. Raises LoadError for lanes that would wait.
+    """
     cpus = usable_cpus()
+    if locks:
+        if options.lanes > 1:
+            raise LoadError(
+                f"--lanes {options.lanes}: an AOTInductor package holds Python's lock while it "
+                "runs, so a second lane computes nothing more; give --lanes 1"
+            )
+        return 1, options.intra_op_threads or 1
     lanes = options.lanes or (cpus if device.type == "cpu" else 1)
     return lanes, options.intra_op_threads or max(1, cpus // lanes)
 
@@ -233,6 +246,7 @@ def _properties(artifact: Artifact, facts: Facts, plan: Plan) -> dict[str, str]:
     reason = {"plan_reason": plan.reason} if plan.reason else {}
     return {
         "plan": plan.name,
+        "dense": plan.dense,
         **reason,
         "table_rows": " ".join(str(rows) for rows in facts.layout.table_rows),
         "sha256": artifact.sha256,

@@ -52,6 +52,7 @@ class Archive:
         ``check`` does.
         """
         self.path = path
+        self.kind = "torch.export program" if path.suffix == ".pt2" else "TorchScript file"
         try:
             with path.open("rb") as file:
                 self._map = map_private(file.fileno())
@@ -61,7 +62,7 @@ class Archive:
                 with zipfile.ZipFile(file) as archive:
                     infos = archive.infolist()
         except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
-            raise NoTorchScriptError(f"{path} is no TorchScript file: {error}") from error
+            raise NoTorchScriptError(f"{path} is no {self.kind}: {error}") from error
         self._records = _below_top(path, infos)
 
     def names(self) -> Iterator[str]:
@@ -134,7 +135,7 @@ class Archive:
     def _info(self, name: str) -> zipfile.ZipInfo:
         info = self._records.get(name)
         if info is None:
-            raise TorchScriptFileError(f"{self.path} has no record {name!r}: no TorchScript file")
+            raise TorchScriptFileError(f"{self.path} has no record {name!r}: no {self.kind}")
         return info
 
     def _error(self, name: str, what: str) -> TorchScriptFileError:

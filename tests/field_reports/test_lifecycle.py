@@ -183,7 +183,7 @@ def test_nothing_on_the_serving_path_could_start_a_process() -> None:
     root = Path(scheduler.__file__ or "").parent.parent
     backends = root / "backends"
     loading = {
-        backends / "torch_dlrm" / "answers.py",
+        backends / "torch_dlrm" / "bounded.py",
         backends / "torch_dlrm" / "train" / "movielens" / "download.py",
         backends / "native_dlrm" / "compiler.py",
     }

@@ -10,7 +10,7 @@ from backends.native_dlrm import compiler
 from backends.native_dlrm.choice import doubt
 from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
 from backends.native_dlrm.compiler import NoKernelError, load_library
-from backends.native_dlrm.forward import Forward, Weights
+from backends.native_dlrm.reference import Reference
 from backends.native_dlrm.source import find_source
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from scheduler.errors import LoadError
@@ -59,9 +59,11 @@ def test_a_kernel_that_computes_another_model_is_doubted(
     except NoKernelError as error:
         pytest.skip(str(error))
     right = find_source(str(small_artifact), verify=False).dlrm
-    reference = Forward(Weights(right))
-    assert doubt(CompiledForward(CompiledWeights(right, kernel)), reference, right) == ""
+    for half in (False, True):
+        lane = CompiledForward(CompiledWeights(right, kernel, half=half))
+        assert doubt(lane, Reference(right, half=half), right) == ""
+        assert "probe rows differ by" in doubt(lane, Reference(right, half=not half), right)
     shape = Shape(("int8",) * 3, 16)
     ours, other = make_dlrm(shape).dlrm, make_dlrm(shape, seed=8).dlrm
     lane = CompiledForward(CompiledWeights(other, kernel))
-    assert "probe rows differ by" in doubt(lane, Forward(Weights(ours)), ours)
+    assert "probe rows differ by" in doubt(lane, Reference(ours), ours)

@@ -129,8 +129,8 @@ def test_a_file_that_does_not_give_the_golden_scores_is_not_kept(
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({"pooling_mode": 1}, "only INT8 tables pooled by their sum"),
-        ({"scale_bias_size_in_bytes": 8}, "only INT8 tables pooled by their sum"),
+        ({"pooling_mode": 1}, "only tables pooled by their sum"),
+        ({"scale_bias_size_in_bytes": 8}, "only tables pooled by their sum"),
         ({"embedding_specs": None}, "a lookup is not laid out as TorchRec's"),
         ({"feature_names_per_table": []}, "a lookup is not laid out as TorchRec's"),
         ({"weights_host": None}, "a lookup is not laid out as TorchRec's"),

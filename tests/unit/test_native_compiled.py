@@ -21,7 +21,7 @@ SHAPES = [
     *(Shape((kind,) * 3, dim) for kind in KINDS for dim in (1, 6, 16, 33)),
     *(Shape((kind,) * 3, 20, mean=True, padding=12) for kind in KINDS),
     Shape(("int8",), 64, dense=(), over=()),
-    Shape(("int8", "fp16", "fp32", "int8", "fp32"), 24, dense=(48, 31), over=(70, 17), padding=3),
+    Shape(("int8", "fp16", "fp32", "int4", "fp32"), 27, dense=(48, 31), over=(70, 17), padding=3),
     Shape(("int8",) * 26, 64, features=13, dense=(128, 65), over=(96, 64)),
     Shape(("fp32",) * 2, 8, sigmoid=False),
 ]
@@ -66,7 +66,7 @@ def test_a_compiled_forward_is_that_of_float64(kernel: Kernel, shape: Shape) -> 
 
 
 def test_empty_and_long_bags_are_those_of_float64(kernel: Kernel) -> None:
-    shape = Shape(("int8", "fp16", "fp32"), 12)
+    shape = Shape(("int8", "fp16", "fp32", "int4"), 12)
     model = make_dlrm(shape)
     for longest in (0, 90):
         inputs = make_inputs(shape, 40, longest=longest)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { AVX2 = 1, AVX512 = 2 };
-enum { INT8 = 0, FP16 = 1, FP32 = 2 };
+enum { INT8 = 0, FP16 = 1, FP32 = 2, INT4 = 3 };
 enum { START, STRIDE, KIND, MEAN, PLACE, FIELDS };
 enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2 };
 
@@ -54,6 +54,15 @@ static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
     }
 }
 
+/* Two codes a byte, the first one in the low bits, as a byte each. */
+static inline __m128i nibbles(const uint8_t *at, size_t bytes) {
+    uint64_t packed = 0;
+    memcpy(&packed, at, bytes);
+    const __m128i low = _mm_and_si128(_mm_cvtsi64_si128((int64_t)packed), _mm_set1_epi8(15));
+    const __m128i high = _mm_and_si128(_mm_cvtsi64_si128((int64_t)(packed >> 4)), _mm_set1_epi8(15));
+    return _mm_unpacklo_epi8(low, high);
+}
+
 #define LEVEL avx2
 #define TARGET "avx2,fma,f16c"
 #define TILE_ROWS 6
@@ -68,6 +77,7 @@ static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
 #define ZERO _mm256_setzero_ps()
 #define FROM_BYTES(at) \
     _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
+#define FROM_NIBBLES(at) _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(nibbles(at, 4)))
 #define FROM_HALVES(at) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at)))
 #define HALVED(v) (v)
 #include "level.h"
@@ -86,6 +96,7 @@ static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
 #define ZERO _mm512_setzero_ps()
 #define FROM_BYTES(at) \
     _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at))))
+#define FROM_NIBBLES(at) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(nibbles(at, 8)))
 #define FROM_HALVES(at) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(at)))
 #define HALVED(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
 #include "level.h"

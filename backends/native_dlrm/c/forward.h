@@ -3,10 +3,12 @@
 #include <stdint.h>
 
 /* weight: panels of narsil_panel_columns outputs, each (inputs, columns), the last one padded with
-   zeros, as the bias is. The last of the over layers is one plain row of inputs. */
+   zeros, as the bias is; halves instead of floats if `half`. The last of the over layers is one
+   plain row of floats, one an input. */
 typedef struct {
-    const float *weight, *bias;
-    int64_t inputs, outputs, relu;
+    const void *weight;
+    const float *bias;
+    int64_t inputs, outputs, relu, half;
 } layer;
 
 /* tables: (features, FIELDS), in the order of the wire. */

@@ -2,15 +2,22 @@
 
 enum { NAME(COLUMNS) = 2 * LANES };
 
+INLINE VECTOR NAME(weights)(const char *at, const int half) {
+    return half ? FROM_HALVES(at) : LOAD((const float *)at);
+}
+
 /* rows x COLUMNS outputs of one layer, kept in registers over all inputs. rows is a constant.
 
+   half: the panel has halves, which are widened as they are read.
    Few rows leave too few sums in flight for the latency of a multiply-add: then `ways` sums of each
    are kept, over every ways-th input. Rows of x are reached from every third one, because there are
    not registers for all their addresses; the empty asm keeps the compiler from making them. */
-INLINE void NAME(tile)(const int rows, const layer *l, const float *x, int64_t x_stride,
-                       const float *panel, const float *bias, float *out, int64_t out_stride) {
+INLINE void NAME(tile)(const int rows, const int half, const layer *l, const float *x,
+                       int64_t x_stride, const char *panel, const float *bias, float *out,
+                       int64_t out_stride) {
     const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1, bases = (rows + 2) / 3;
     const int64_t stride_bytes = x_stride * (int64_t)sizeof(float);
+    const int64_t size = half ? 2 : sizeof(float);
     VECTOR sum[4][TILE_ROWS][2];
     const char *base[(TILE_ROWS + 2) / 3];
     UNROLL for (int b = 0; b < bases; b++) base[b] = (const char *)x + 3 * b * stride_bytes;
@@ -24,8 +31,9 @@ INLINE void NAME(tile)(const int rows, const layer *l, const float *x, int64_t x
     for (; input + ways <= l->inputs; input += ways) {
         UNROLL for (int b = 0; b < bases; b++) __asm__("" : "+r"(base[b]));
         UNROLL for (int w = 0; w < ways; w++) {
-            const VECTOR first = LOAD(panel), second = LOAD(panel + LANES);
-            panel += NAME(COLUMNS);
+            const VECTOR first = NAME(weights)(panel, half);
+            const VECTOR second = NAME(weights)(panel + LANES * size, half);
+            panel += NAME(COLUMNS) * size;
             UNROLL for (int r = 0; r < rows; r++) {
                 const char *at = base[r / 3] + (r % 3) * stride_bytes;
                 const VECTOR value = SPREAD(((const float *)at)[w]);
@@ -35,29 +43,34 @@ INLINE void NAME(tile)(const int rows, const layer *l, const float *x, int64_t x
         }
         UNROLL for (int b = 0; b < bases; b++) base[b] += ways * sizeof(float);
     }
-    for (; input < l->inputs; input++, panel += NAME(COLUMNS)) {
+    for (; input < l->inputs; input++, panel += NAME(COLUMNS) * size) {
+        const VECTOR first = NAME(weights)(panel, half);
+        const VECTOR second = NAME(weights)(panel + LANES * size, half);
         UNROLL for (int r = 0; r < rows; r++) {
             const VECTOR value = SPREAD(x[r * x_stride + input]);
-            sum[0][r][0] = MULTIPLY_ADD(value, LOAD(panel), sum[0][r][0]);
-            sum[0][r][1] = MULTIPLY_ADD(value, LOAD(panel + LANES), sum[0][r][1]);
+            sum[0][r][0] = MULTIPLY_ADD(value, first, sum[0][r][0]);
+            sum[0][r][1] = MULTIPLY_ADD(value, second, sum[0][r][1]);
         }
     }
     UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int half = 0; half < 2; half++) {
-            VECTOR total = sum[0][r][half];
-            UNROLL for (int w = 1; w < ways; w++) total = ADD(total, sum[w][r][half]);
+        UNROLL for (int side = 0; side < 2; side++) {
+            VECTOR total = sum[0][r][side];
+            UNROLL for (int w = 1; w < ways; w++) total = ADD(total, sum[w][r][side]);
             /* In this order NaN stays NaN. */
             if (l->relu) total = MAXIMUM(ZERO, total);
-            STORE(out + r * out_stride + half * LANES, total);
+            STORE(out + r * out_stride + side * LANES, total);
         }
     }
 }
 
 #define TILE(n) \
-    case n: NAME(tile)(n, l, x, x_stride, panel, bias, out, out_stride); break;
+    case n: \
+        if (l->half) NAME(tile)(n, 1, l, x, x_stride, panel, bias, out, out_stride); \
+        else NAME(tile)(n, 0, l, x, x_stride, panel, bias, out, out_stride); \
+        break;
 
 OUTLINE void NAME(strip)(int64_t rows, const layer *l, const float *x, int64_t x_stride,
-                         const float *panel, const float *bias, float *out, int64_t out_stride) {
+                         const char *panel, const float *bias, float *out, int64_t out_stride) {
     switch (rows) {
         TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if TILE_ROWS > 6
@@ -73,7 +86,7 @@ OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x
                          int64_t out_stride) {
     const int64_t strips = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t column = 0; column < l->outputs; column += NAME(COLUMNS)) {
-        const float *panel = l->weight + column * l->inputs;
+        const char *panel = (const char *)l->weight + column * l->inputs * (l->half ? 2 : 4);
         for (int64_t number = 0; number < strips; number++) {
             const int64_t first = rows * number / strips, end = rows * (number + 1) / strips;
             NAME(strip)(end - first, l, x + first * x_stride, x_stride, panel, l->bias + column,
@@ -85,7 +98,7 @@ OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x
 /* Add a stored row to out, or write it there if it is the first of its bag. */
 INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int first, float *out) {
     float scale = 1, shift = 0;
-    if (kind == INT8) {
+    if (kind == INT8 || kind == INT4) {
         uint16_t halves[2];
         memcpy(halves, row, SCALE_BIAS_BYTES);
         scale = _cvtsh_ss(halves[0]), shift = _cvtsh_ss(halves[1]);
@@ -97,6 +110,8 @@ INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int fir
         VECTOR value;
         if (kind == INT8)
             value = MULTIPLY_ADD(scales, FROM_BYTES(row + column), shifts);
+        else if (kind == INT4)
+            value = MULTIPLY_ADD(scales, FROM_NIBBLES(row + column / 2), shifts);
         else
             value = kind == FP16 ? FROM_HALVES(row + 2 * column)
                                  : LOAD((const float *)(row + 4 * column));
@@ -107,6 +122,8 @@ INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int fir
         uint16_t half;
         if (kind == INT8) {
             value = scale * (float)row[column] + shift;
+        } else if (kind == INT4) {
+            value = scale * (float)(row[column / 2] >> 4 * (column & 1) & 15) + shift;
         } else if (kind == FP16) {
             memcpy(&half, row + 2 * column, sizeof half);
             value = _cvtsh_ss(half);
@@ -130,6 +147,7 @@ OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_
             const uint8_t *stored = stored_row(m, table, id_at(b, start + number));
             switch (table[KIND]) {
                 case INT8: NAME(add_row)(stored, INT8, m->dim, number == 0, out); break;
+                case INT4: NAME(add_row)(stored, INT4, m->dim, number == 0, out); break;
                 case FP16: NAME(add_row)(stored, FP16, m->dim, number == 0, out); break;
                 default: NAME(add_row)(stored, FP32, m->dim, number == 0, out);
             }
@@ -176,12 +194,13 @@ OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, float *ou
 
 /* The one output of the last layer. */
 INLINE float NAME(last)(const layer *l, const float *x) {
+    const float *weight = l->weight;
     VECTOR sum = ZERO;
     int64_t input = 0;
     for (; input + LANES <= l->inputs; input += LANES)
-        sum = MULTIPLY_ADD(LOAD(x + input), LOAD(l->weight + input), sum);
+        sum = MULTIPLY_ADD(LOAD(x + input), LOAD(weight + input), sum);
     float total = _mm_cvtss_f32(NAME(sums)(sum, sum, sum, sum)) + l->bias[0];
-    for (; input < l->inputs; input++) total += x[input] * l->weight[input];
+    for (; input < l->inputs; input++) total += x[input] * weight[input];
     return l->relu && total < 0 ? 0 : total;
 }
 
@@ -238,5 +257,6 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 #undef MAXIMUM
 #undef ZERO
 #undef FROM_BYTES
+#undef FROM_NIBBLES
 #undef FROM_HALVES
 #undef HALVED

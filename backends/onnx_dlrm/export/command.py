@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
     """Run ``narsil export-onnx`` with ``argv``; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="narsil export-onnx",
-        description="Write an INT8 DLRM artifact as ONNX, and compare their golden scores.",
+        description="Write a DLRM artifact as ONNX, and compare their golden scores.",
     )
     parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help="folder of narsil export")
     parser.add_argument("out", metavar="DIR", type=Path, help="folder to write; it must not exist")

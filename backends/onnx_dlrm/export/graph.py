@@ -75,14 +75,17 @@ def _lookup(build: GraphBuilder, weights: Weights, feature_of_ids: str) -> str:
     tables = weights.tables
     starts = np.cumsum([0, *(len(table.codes) for table in tables[:-1])])
     codes = build.constant("tables.codes", *(table.codes for table in tables))
-    scale_bias = build.constant("tables.scale_bias", *(table.scale_bias for table in tables))
+    scales = [table.scale_bias for table in tables if table.scale_bias is not None]
     start = build.add("Gather", build.constant("tables.start", starts), feature_of_ids)
     row = build.add("Add", _VALUES, start)
-    quantised = build.add("Cast", build.add("Gather", codes, row), to=TensorProto.FLOAT)
+    values = build.add("Cast", build.add("Gather", codes, row), to=TensorProto.FLOAT)
+    if not scales:
+        return values
+    scale_bias = build.constant("tables.scale_bias", *scales)
     pair = build.add("Cast", build.add("Gather", scale_bias, row), to=TensorProto.FLOAT)
     scale = build.add("Gather", pair, build.sizes(0), axis=1)
     bias = build.add("Gather", pair, build.sizes(1), axis=1)
-    return build.add("Add", build.add("Mul", quantised, scale), bias)
+    return build.add("Add", build.add("Mul", values, scale), bias)
 
 
 def _sums(build: GraphBuilder, looked_up: str, ends: str, bags: str, dim: int) -> str:

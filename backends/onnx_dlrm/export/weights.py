@@ -4,6 +4,7 @@ Where each tensor stands is known by TorchRec's names, not proven by the file's 
 written from them is compared with the artifact's own golden scores before it is kept.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,21 @@ from scheduler.errors import LoadError
 
 Floats = npt.NDArray[np.float32]
 _LOOKUP = "IntNBitTableBatchedEmbeddingBagsCodegen"
-_SCALE_BIAS_BYTES = 4  # an INT8 row starts with its scale and bias in FP16
+_SCALE_BIAS_BYTES = 4  # an INT8 or INT4 row starts with its scale and bias in FP16
+_BITS = {"int8": 8, "int4": 4, "fp16": 16, "fp32": 32}
+_FLOATS: Mapping[str, type[Any]] = {"fp16": np.float16, "fp32": np.float32}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """One table in INT8: ``value = scale * code + bias``.
+    """One table: ``value = scale * code + bias``, or the values themselves.
 
-    ``codes`` (rows, dim) uint8 views the file; ``scale_bias`` is (rows, 2) FP16.
+    ``codes`` (rows, dim) views the file: uint8 with ``scale_bias``, (rows, 2) FP16; FP16 or FP32
+    without. INT4 codes are a copy, one a byte.
     """
 
-    codes: npt.NDArray[np.uint8]
-    scale_bias: npt.NDArray[np.float16]
+    codes: npt.NDArray[Any]
+    scale_bias: npt.NDArray[np.float16] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +69,9 @@ def read_weights(file: TorchScriptFile, manifest: Manifest) -> Weights:
         ) from error
     missing = [table.feature for table in manifest.tables if table.feature not in found]
     if missing:
-        raise LoadError(f"{MODEL_FILE} has no INT8 table of {', '.join(missing)}")
+        raise LoadError(f"{MODEL_FILE} has no table of {', '.join(missing)}")
+    if len({(table.codes.dtype, table.scale_bias is None) for table in found.values()}) != 1:
+        raise LoadError(f"{MODEL_FILE} has tables of several kinds; ONNX files hold one")
     layers = dict(_layers(file))
     return Weights(
         tables=tuple(found[table.feature] for table in manifest.tables),
@@ -78,22 +84,34 @@ def read_weights(file: TorchScriptFile, manifest: Manifest) -> Weights:
 def _lookup(module: Module) -> dict[str, Table]:
     given: dict[str, Any] = dict(module.attributes)
     if given.get("scale_bias_size_in_bytes") != _SCALE_BIAS_BYTES or given.get("pooling_mode"):
-        raise LoadError("only INT8 tables pooled by their sum can be written as ONNX")
+        raise LoadError("only tables pooled by their sum can be written as ONNX")
     stores = [given.get(name) for name in ("weights_host", "weights_dev", "weights_uvm")]
     store = next(each for each in stores if isinstance(each, np.ndarray) and each.size)
     tables: dict[str, Table] = {}
     entries = zip(given["embedding_specs"], given["weights_physical_offsets"],
                   given["feature_names_per_table"], strict=True)  # fmt: skip
     for (_, rows, dim, kind, _), offset, features in entries:
-        if not isinstance(kind, Opaque) or kind.arguments != ("int8",):
-            raise LoadError(f"the table of {features[0]!r} is not INT8")
+        name = kind.arguments[0] if isinstance(kind, Opaque) and kind.arguments else kind
+        if name not in _BITS:
+            raise LoadError(f"the table of {features[0]!r} is {name}, not {', '.join(_BITS)}")
+        size = dim * _BITS[name] // 8 + (0 if name in _FLOATS else _SCALE_BIAS_BYTES)
         alignment = given["row_alignment"]
-        stride = -(-(dim + _SCALE_BIAS_BYTES) // alignment) * alignment
-        data = store[offset : offset + rows * stride].reshape(rows, stride)
-        scale_bias = np.ascontiguousarray(data[:, :_SCALE_BIAS_BYTES]).view(np.float16)
-        codes = data[:, _SCALE_BIAS_BYTES : _SCALE_BIAS_BYTES + dim]
-        tables |= dict.fromkeys(features, Table(codes, scale_bias))
+        stride = -(-size // alignment) * alignment
+        data = store[offset : offset + rows * stride].reshape(rows, stride)[:, :size]
+        tables |= dict.fromkeys(features, _table(data, name))
     return tables
+
+
+def _table(data: npt.NDArray[np.uint8], kind: str) -> Table:
+    """Return the table whose stored rows, (rows, bytes of a row), are ``data``."""
+    if kind in _FLOATS:
+        return Table(np.ascontiguousarray(data).view(_FLOATS[kind]), None)
+    scale_bias = np.ascontiguousarray(data[:, :_SCALE_BIAS_BYTES]).view(np.float16)
+    codes = data[:, _SCALE_BIAS_BYTES:]
+    if kind == "int4":
+        # Two codes a byte, the first one in the low bits.
+        codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+    return Table(codes, scale_bias)
 
 
 def _layers(file: TorchScriptFile) -> dict[str, Linear]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.dlrm.manifest import read_manifest
+from backends.dlrm.manifest import model_file, read_manifest
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import Golden, read_golden
-from backends.torch_dlrm.options import TorchDlrmOptions
+from backends.torch_dlrm.options import ARTIFACT, AUTO, TorchDlrmOptions
+from backends.torch_dlrm.program_file import is_compiled
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch
 
@@ -55,7 +56,9 @@ def check_artifact(folder: Path) -> GoldenReport:
         golden = read_golden(folder)
     except (OSError, KeyError, ValueError) as error:
         raise LoadError(f"cannot read the golden batch of {folder}: {error}") from error
-    options = TorchDlrmOptions(str(folder), device, lanes=1, max_batch_rows=golden.rows)
+    # Whoever asks for the check trusts the folder, machine code in it too.
+    plan = ARTIFACT if is_compiled(model_file(folder)) else AUTO
+    options = TorchDlrmOptions(str(folder), device, 1, plan=plan, max_batch_rows=golden.rows)
     backend = TorchDlrmBackend(options)
     backend.load()
     backend.check(golden.request())

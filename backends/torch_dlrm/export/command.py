@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from backends.torch_dlrm.export.check import TOLERANCE, check_artifact
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.free import check_free
-from backends.torch_dlrm.export.presets import PRESETS, DlrmShape
+from backends.torch_dlrm.export.presets import PRESETS, TABLES, DlrmShape
 from backends.torch_dlrm.export.quiet import quiet
 from scheduler.errors import LoadError
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="narsil export", description="Make a servable INT8 DLRM artifact, or check one."
+        prog="narsil export", description="Make a servable DLRM artifact, or check one."
     )
     parser.add_argument("out", metavar="DIR", type=Path, help="folder of the artifact")
     parser.add_argument(
@@ -62,7 +62,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", default="1", help="model version")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: it will serve there only")
     parser.add_argument(
-        "--format", choices=("pt", "pt2"), default="pt", help="TorchScript, or torch.export"
+        "--format",
+        choices=("pt", "pt2", "aoti"),
+        default="pt",
+        help="TorchScript, torch.export, or machine code by AOTInductor (one lane; needs g++)",
+    )
+    parser.add_argument(
+        "--tables", choices=TABLES, default="int8", help="how the rows of tables are stored"
     )
     parser.add_argument("--force", action="store_true", help="replace an artifact that exists")
     return parser
@@ -75,7 +81,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
         f"{'passed' if report.passed else 'FAILED'}: {report.rows} golden rows\n"
         f"  largest difference from the golden scores  {report.difference:.3g} "
         f"(at most {TOLERANCE:g})\n"
-        f"  largest effect of INT8 on a score          {report.quantisation:.3g}\n"
+        f"  largest difference of those from FP32      {report.quantisation:.3g}\n"
         f"  standard deviation of the scores           {report.score_std:.3g}",
         markup=False,
     )
@@ -99,8 +105,9 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
             seed=arguments.seed,
             state_file=arguments.state_dict,
             device=arguments.device,
+            tables=arguments.tables,
             replace=arguments.force,
-            program=arguments.format == "pt2",
+            format=arguments.format,
             features_given=bool(arguments.features) or not arguments.state_dict,
         )
         export(order, lambda text: progress.update(task, description=text, advance=1))

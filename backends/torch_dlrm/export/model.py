@@ -1,4 +1,4 @@
-"""A TorchRec DLRM: built, given weights, quantised to INT8 and scripted. Needs torchrec."""
+"""A TorchRec DLRM: built, given weights, its tables quantised, scripted. Needs torchrec."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,12 @@ import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_inference import (
     IntNBitTableBatchedEmbeddingBagsCodegen,
 )
+from torchrec.distributed.fused_params import FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS
 from torchrec.distributed.global_settings import get_propogate_device, set_propogate_device
+from torchrec.distributed.quant_embeddingbag import QuantEmbeddingBagCollectionSharder
 from torchrec.fx.tracer import Tracer
 from torchrec.inference.modules import (
+    DEFAULT_FUSED_PARAMS,
     PredictModule,
     assign_weights_to_tbe,
     get_table_to_weights_from_tbe,
@@ -29,6 +32,10 @@ from scheduler.types import Array
 
 # Default initialisation gives scores that differ by 6e-5: no test of them could fail.
 _TABLE_BOUND = 0.4
+# How the rows of tables can be stored, and what TorchRec calls it.
+_TABLE_DTYPES = {
+    "fp32": torch.float32, "fp16": torch.float16, "int8": torch.int8, "int4": torch.quint4x2,
+}  # fmt: skip
 
 
 class DlrmPredict(PredictModule):  # type: ignore[misc]  # torchrec is untyped
@@ -98,15 +105,24 @@ def tensors(inputs: Mapping[str, Array], device: torch.device) -> dict[str, torc
 
 
 def package(
-    dlrm: DLRM, shape: DlrmShape, device: torch.device, inputs: Mapping[str, Array]
+    dlrm: DLRM,
+    shape: DlrmShape,
+    device: torch.device,
+    inputs: Mapping[str, Array],
+    tables: str = "int8",
 ) -> torch.jit.ScriptModule:
-    """Quantise the tables of ``dlrm`` in place, shard for one device, trace and script."""
+    """Store the tables of ``dlrm`` as ``tables``, in place; shard for one device, trace, script."""
     with _device_propagated():
-        quantised = quantize_inference_model(DlrmPredict(dlrm, shape.features, device))
+        quantised = quantize_inference_model(
+            DlrmPredict(dlrm, shape.features, device), quantization_dtype=_TABLE_DTYPES[tables]
+        )
         # Sharding makes new, zeroed tables; the quantised rows have to be carried over.
         rows = get_table_to_weights_from_tbe(quantised)
         sharded, _ = shard_quant_model(
-            quantised, compute_device=device.type, sharding_device=str(device)
+            quantised,
+            compute_device=device.type,
+            sharding_device=str(device),
+            sharders=[_sharder()],
         )
         assign_weights_to_tbe(sharded, rows)
         sharded.to(device)
@@ -116,6 +132,15 @@ def package(
         graph = Tracer(leaf_modules=leaves).trace(sharded)
         scripted: torch.jit.ScriptModule = torch.jit.script(torch.fx.GraphModule(sharded, graph))
     return scripted
+
+
+def _sharder() -> QuantEmbeddingBagCollectionSharder:
+    """Return TorchRec's own, without the scales and biases in a state dict that nobody reads.
+
+    Rows in floating point have none, and its bookkeeping fails on them with an AttributeError.
+    """
+    split = {FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS: False}
+    return QuantEmbeddingBagCollectionSharder(fused_params={**DEFAULT_FUSED_PARAMS, **split})
 
 
 @contextmanager

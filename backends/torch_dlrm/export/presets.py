@@ -39,6 +39,9 @@ def _criteo(rows: int, dense_layers: tuple[int, ...], over_layers: tuple[int, ..
     )
 
 
+# How the rows of an exported model's tables can be stored.
+TABLES = ("int8", "int4", "fp16", "fp32")
+
 PRESETS: Mapping[str, DlrmShape] = MappingProxyType(
     {
         "reference": _criteo(100_000, (512, 256, 64), (512, 512, 256, 1)),

@@ -24,6 +24,7 @@ from backends.dlrm.manifest import (
 )
 from backends.torch_dlrm.answers import ANSWERS_FILE, NoAnswerError, write_answers
 from backends.torch_dlrm.ask import answer
+from backends.torch_dlrm.compiled_program import save_compiled
 from backends.torch_dlrm.device import parse_device
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.free import check_free
@@ -71,7 +72,8 @@ class Order:
 
     With ``trained`` the weights, the golden batch and the example are those of that model.
 
-    ``program`` makes it a torch.export program, for the CPU, instead of TorchScript.
+    ``tables`` says how their rows are stored, one of TABLES; ``format`` is "pt" (TorchScript), or,
+    for the CPU, "pt2" (torch.export) or "aoti" (AOTInductor).
     """
 
     out: Path
@@ -81,8 +83,9 @@ class Order:
     seed: int = 0
     state_file: Path | None = None
     device: str = "cpu"
+    tables: str = "int8"
     replace: bool = False
-    program: bool = False
+    format: str = "pt"
     trained: Trained | None = None
     features_given: bool = True
 
@@ -98,8 +101,8 @@ def export(order: Order, step: Callable[[str], None]) -> Manifest:
 
 def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     device = parse_device(order.device)
-    if order.program and device.type != "cpu":
-        raise ExportError("--format pt2 is for the CPU")
+    if order.format != "pt" and device.type != "cpu":
+        raise ExportError(f"--format {order.format} is for the CPU")
     step("building the FP32 model")
     trained = order.trained
     state = _state(order)
@@ -114,14 +117,15 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     exact = scores(dlrm, shape, inputs).numpy()
     _require_spread(exact, trained=state is not None)
     step("quantising, sharding and scripting")
-    package(dlrm, shape, device, inputs).save(folder / MODEL_FILE)
+    package(dlrm, shape, device, inputs, order.tables).save(folder / MODEL_FILE)
     step("scoring the golden batch with the artifact")
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
         quantised = module(tensors(inputs, device))[OUTPUT].numpy()
-    if order.program:
-        _to_program(folder, shape.features)
-    _record_answers(folder)
+    if order.format != "pt":
+        _to_program(folder, shape.features, order.format)
+    if order.format != "aoti":
+        _record_answers(folder)
     step("writing the golden batch and an example")
     write_golden(folder, Golden(inputs, {OUTPUT: exact}, {OUTPUT: quantised}))
     example = trained.example if trained else json.dumps(example_request(shape, order.seed)) + "\n"
@@ -142,11 +146,12 @@ def _state(order: Order) -> Mapping[str, torch.Tensor] | None:
     return read_state(order.state_file, named) if order.state_file else None
 
 
-def _to_program(folder: Path, features: tuple[str, ...]) -> None:
-    """Replace the TorchScript model by a torch.export program of the same weights."""
+def _to_program(folder: Path, features: tuple[str, ...], kind: str) -> None:
+    """Replace the TorchScript model by a program of the same weights, compiled for "aoti"."""
     script = folder / MODEL_FILE
     dlrm = recognise(read_torchscript(script).root)
-    save_program(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
+    save = save_compiled if kind == "aoti" else save_program
+    save(dlrm, OUTPUT, features, folder / PROGRAM_FILE)
     script.unlink()
 
 
@@ -177,7 +182,7 @@ def _manifest(order: Order, shape: DlrmShape, score_std: float, sha256: str) -> 
         dense_names=shape.dense_names,
         dense_layers=shape.dense_layers,
         over_layers=shape.over_layers,
-        dtypes={"tables": "int8", "dense_layers": "float32", "scores": "float32"},
+        dtypes={"tables": order.tables, "dense_layers": "float32", "scores": "float32"},
         outputs=(OUTPUT,),
         weights=_weights(order),
         score_std=score_std,
