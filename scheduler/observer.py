@@ -12,7 +12,7 @@ from scheduler.types import ModelSpec
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 ReloadOutcome = Literal["ok", "failed"]
 # Of a copy for a shadow: compared; failed or too late there; dropped because too many were in
-# flight (behind) or clients' requests waited (busy); answered with what is no number.
+# flight (behind) or clients' requests took every lane (busy); answered with what is no number.
 ShadowOutcome = Literal["compared", "failed", "late", "behind", "busy", "incomparable"]
 UpdateOutcome = Literal["applied", "already_applied", "refused", "failed", "rolled_back"]
 

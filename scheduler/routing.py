@@ -35,7 +35,7 @@ class ShadowRoute:
 
     version: str
     share: float = 0.1
-    max_in_flight: int = 4
+    max_in_flight: int = 1
     timeout_s: float = 1.0
 
 

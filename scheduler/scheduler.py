@@ -68,8 +68,8 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether requests wait for a lane."""
-        return len(self._queue) > 0
+        """Whether every lane has something to do, or requests wait."""
+        return not self._runner.free or len(self._queue) > 0
 
     def stand_back(self, background: bool) -> None:
         """Never run on the event loop, and report nothing, while in the background."""

@@ -22,7 +22,7 @@ class Shadow:
     """Send a sample of the answered requests to ``scheduler`` and tell the observer what it says.
 
     A copy is the last in its scheduler's order, never runs on the event loop, and is dropped
-    rather than kept waiting: with too many in flight, or while clients' requests wait.
+    rather than kept waiting: with too many in flight, or while clients' requests take every lane.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Shadow:
     def offer(self, request: InferRequest, response: InferResponse, *, busy: bool) -> None:
         """Perhaps copy ``request``, which was answered by ``response``; nothing waits for it.
 
-        ``busy`` says that requests wait for the version that answered.
+        ``busy`` says that the version that answered has no lane to spare.
         """
         if self._random.random() >= self.route.share or not request.rows:
             return

@@ -63,7 +63,7 @@ class ShadowOptions:
 
     version: str = field(default="", metadata={"help": "a version, a label or latest"})
     share: float = field(default=0.1, metadata={"help": "of the requests, 0 to 1"})
-    max_in_flight: int = field(default=4, metadata={"help": "copies at once"})
+    max_in_flight: int = field(default=1, metadata={"help": "copies at once"})
     timeout_s: float = field(default=1.0, metadata={"help": "seconds that a copy may take"})
 
     def __post_init__(self) -> None:
