@@ -54,13 +54,11 @@ class Scheduler:
         self._changed = changed
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._queue = RequestQueue(options.limits(self.spec))
+        self._queue = queue = RequestQueue(options.limits(self.spec))
         self._replies = Replies(self._expire)
         self._runner = Runner(backend, options, clock, self._wanted, self._job_done, self._fail)
         self._forecast = self._runner.forecast
-        self._admission = Admission(
-            backend, self.spec, options, self._queue, self._runner, self._dropped
-        )
+        self._admission = Admission(backend, self.spec, options, queue, self._runner, self._dropped)
         self._wake: asyncio.TimerHandle | None = None
         self._look_pending = False
         self._closing = False
