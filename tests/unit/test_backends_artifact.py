@@ -133,7 +133,7 @@ def test_flags_that_contradict_the_file_are_refused(
         ({"lanes": -3}, "lanes must be at least 0, got -3"),
         ({"intra_op_threads": -1}, "intra_op_threads must be at least 0, got -1"),
         ({"plan": "leann"}, "plan must be one of auto, lean, artifact, got 'leann'"),
-        ({"tables": "borrow"}, "tables must be one of copy, map, got 'borrow'"),
+        ({"tables": "borrow"}, "tables must be one of copy, map, uvm, got 'borrow'"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], complaint: str) -> None:
