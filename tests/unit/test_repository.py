@@ -1,18 +1,11 @@
 """A repository that is followed while it serves: what becomes active, is refused, or stays."""
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from app.repository.listing import Listing, PlaceError
 from scheduler.errors import LoadError
-from tests.fixtures.manual_clock import settle
-from tests.fixtures.shelf import Shelf, Shelved, shelved
+from tests.fixtures.shelf import Shelf, shelved, until
 from transports.repository import Indexed, index
 
 pytestmark = pytest.mark.timeout(20)
@@ -21,12 +14,6 @@ pytestmark = pytest.mark.timeout(20)
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what threads and timers bring about."""
-    while not holds():  # noqa: ASYNC110  # it sets no event
-        await asyncio.sleep(0.001)
 
 
 async def test_the_newest_version_of_every_model_is_served_by_the_names_of_its_folder(
@@ -290,127 +277,3 @@ async def test_a_model_whose_folder_cannot_be_read_serves_on_and_says_why(shelf:
         shelf.configure("")
         await state.repository.look()
         assert state.refused == {}
-
-
-async def vanish(shelf: Shelf, how: str) -> None:
-    if how == "unreadable":
-        shelf.lost = "no such folder"
-    else:
-        shelf.clear()
-
-
-@pytest.mark.parametrize("how", ["unreadable", "empty"])
-async def test_a_repository_that_vanishes_leaves_everything_serving_and_is_reported_once(
-    shelf: Shelf, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "app")
-    shelf.put("1")
-    async with shelved(shelf) as state:
-        await vanish(shelf, how)
-        for _ in range(3):
-            await state.repository.look()
-        assert await state.answer() == "1"
-        assert state.metric("narsil_repository_reachable 0.0")
-        assert caplog.text.count("cannot be read") == 1
-        shelf.lost = ""
-        shelf.put("1")
-        shelf.put("2")
-        await state.repository.look()
-        assert state.served == ["m 2"]
-        assert state.metric("narsil_repository_reachable 1.0")
-        assert "can be read again" in caplog.text
-
-
-async def test_a_listing_that_never_ends_counts_as_vanished_and_is_not_begun_twice(
-    shelf: Shelf,
-) -> None:
-    shelf.put("1")
-    async with shelved(shelf, scan_timeout_s=0.01) as state:
-        scan, held, scans = shelf.scan, Event(), shelf.scans
-
-        def slow() -> Listing:
-            held.wait()
-            return scan()
-
-        shelf.scan = slow  # type: ignore[method-assign]  # a file system that hangs
-        for _ in range(3):
-            await state.repository.look()
-        assert state.metric("narsil_repository_reachable 0.0")
-        assert await state.answer() == "1"
-        held.set()
-        shelf.put("2")
-        while state.served != ["m 2"]:
-            await state.repository.look()
-        assert shelf.scans > scans
-
-
-async def test_the_repository_is_looked_at_by_itself_and_a_fault_ends_one_look_only(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
-    shelf.put("1")
-    async with shelved(shelf, poll_s=0.001) as state:
-        scan, faults = shelf.scan, [ZeroDivisionError("a fault of ours")]
-
-        def faulty() -> Listing:
-            if faults:
-                raise faults.pop()
-            return scan()
-
-        shelf.scan = faulty  # type: ignore[method-assign]
-        running = asyncio.create_task(state.repository.run())
-        shelf.put("2")
-        await until(lambda: state.served == ["m 2"])
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-        assert "a fault of ours" in caplog.text
-
-
-async def test_two_looks_at_once_take_turns_and_load_once(shelf: Shelf) -> None:
-    shelf.put("1")
-    async with shelved(shelf) as state:
-        shelf.put("2")
-        await asyncio.gather(*(state.repository.look() for _ in range(4)))
-        assert len(shelf.made["m", "2"]) == 1
-        assert state.served == ["m 2"]
-
-
-async def test_requests_that_never_stop_see_versions_come_and_go_and_no_error(
-    shelf: Shelf,
-) -> None:
-    shelf.put("1")
-    async with shelved(shelf) as state:
-        seen: list[str] = []
-        asking = asyncio.create_task(ask_on(state, seen))
-        for version in ("2", "3", "4"):
-            shelf.put(version)
-            await state.repository.look()
-        shelf.put("4", "renewed")
-        await state.repository.look()
-        while seen[-1:] != ["4"]:
-            await settle()
-        asking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asking
-        assert seen == sorted(seen)
-
-
-async def ask_on(state: Shelved, seen: list[str]) -> None:
-    while True:
-        seen.append(await state.answer())
-
-
-async def test_a_repository_that_cannot_be_read_at_the_start_is_waited_for_only_if_polled(
-    shelf: Shelf,
-) -> None:
-    shelf.lost = "no such folder"
-    for mode in ("none", "explicit"):
-        with pytest.raises(PlaceError, match="no such folder"):
-            async with shelved(shelf, mode=mode):
-                raise AssertionError("it serves")
-    async with shelved(shelf) as state:
-        assert state.served == []
-        shelf.lost = ""
-        shelf.put("1")
-        await state.repository.look()
-        assert state.served == ["m 1"]
