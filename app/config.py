@@ -97,7 +97,7 @@ def parse_tables(text: str, origin: str) -> dict[str, Any]:
     """Return the tables and values of a TOML ``text``. Raises ConfigError."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of 4,301 digits, and [[[[...
         raise ConfigError(f"{origin}: {error}") from error
 
 

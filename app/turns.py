@@ -24,7 +24,7 @@ class Turns:
     """Begin work on a model once the work before it is over; it goes on if who asked leaves."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._last: dict[str, UnderWay] = {}  # by model, while anything of it is under way
         self._next: dict[str, UnderWay] = {}  # a load that waits for its turn, by model
         self._under_way: set[UnderWay] = set()
 
@@ -35,24 +35,31 @@ class Turns:
 
     def alone(self, model: str, work: Work) -> UnderWay:
         """Do ``work`` when it is its turn."""
-        return self._begin(self._in_turn(model, work))
+        return self._begin(model, work)
 
     def shared(self, model: str, work: Work) -> UnderWay:
         """Do ``work`` when it is its turn, or join what waits for its turn already."""
         if model not in self._next:
-            self._next[model] = self._begin(self._in_turn(model, work, shared=True))
+            self._next[model] = self._begin(model, work, shared=True)
         return self._next[model]
 
-    async def _in_turn(self, model: str, work: Work, *, shared: bool = False) -> Refusal | None:
-        async with self._locks.setdefault(model, asyncio.Lock()):
+    def _begin(self, model: str, work: Work, *, shared: bool = False) -> UnderWay:
+        async def in_turn(before: UnderWay | None) -> Refusal | None:
+            if before is not None:
+                await asyncio.wait([before])
             if shared:  # who asks from here on wants work that begins later
                 del self._next[model]
             return await work()
 
-    def _begin(self, work: Coroutine[None, None, Refusal | None]) -> UnderWay:
-        task = asyncio.create_task(work)
+        def over(task: UnderWay) -> None:
+            self._under_way.discard(task)
+            if self._last.get(model) is task:  # clients choose the names: none is kept
+                del self._last[model]
+
+        task = asyncio.create_task(in_turn(self._last.get(model)))
+        self._last[model] = task
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(over)
         return task
 
 

@@ -237,6 +237,7 @@ class Keeper:
 
     def _refuse(self, version: str, state: str, reason: str) -> None:
         """Keep why, and log it once."""
+        reason = reason.encode("utf-8", "backslashreplace").decode()  # files may have any name
         if self._refusals.get(version) != _Refusal(state, reason):
             what = f"version {version}" if version else "its configuration"
             serving = ", ".join(sorted(self._served, key=int)) or "nothing"

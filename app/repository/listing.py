@@ -82,6 +82,11 @@ def name_problem(name: str) -> str:
     return f"name {name[:64]!r}: use at most 128 letters, digits, '.', '_' and '-'"
 
 
+def told(name: str) -> str:
+    """Return ``name`` as it can be logged and answered with, whatever bytes it is made of."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
 def is_version(name: str) -> bool:
     """Return whether a folder is a version: an integer without leading zeros."""
     return _VERSION.fullmatch(name) is not None

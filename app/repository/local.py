@@ -1,6 +1,7 @@
 """A repository in a folder of this machine."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from app.repository.listing import (
     is_version,
     name_problem,
     signature_of,
+    told,
 )
 
 _MAX_DEPTH = 8
@@ -38,10 +40,10 @@ class LocalPlace:
         try:
             root = self._root.resolve(strict=True)
             with os.scandir(root) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir())
+                names = sorted(entry.name for entry in entries if _is_folder(entry))
         except _UNREADABLE as error:
             raise PlaceError(str(error)) from error
-        return {name: _model(root, root / name) for name in names if not is_hidden(name)}
+        return {told(name): _model(root, root / name) for name in names if not is_hidden(name)}
 
     def fetch(self, model: str, version: str, signature: str) -> Path:
         """Return the version's own folder."""
@@ -55,6 +57,13 @@ class LocalPlace:
 
     def release(self, model: str, version: str, signature: str) -> None:
         """Leave the folder alone: it is the repository's."""
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle, say: no reason to read none of the others
+        return False
 
 
 def _model(root: Path, folder: Path) -> FoundModel:
@@ -76,6 +85,8 @@ def _config(root: Path, file: Path) -> str:
     if not file.exists():
         return ""
     _check_inside(root, file)
+    if not file.is_file():
+        raise PlaceError(f"{CONFIG_FILE} is no file")
     with file.open("rb") as opened:
         data = opened.read(MAX_CONFIG_BYTES + 1)
     if len(data) > MAX_CONFIG_BYTES:
@@ -109,6 +120,8 @@ def _files(root: Path, folder: Path, depth: int) -> Iterator[tuple[object, ...]]
         else:
             _check_inside(root, path)
             found = path.stat()
+            if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
+                raise PlaceError(f"{path.relative_to(root)} is no file")
             yield str(path), found.st_size, found.st_mtime_ns, found.st_ino
 
 

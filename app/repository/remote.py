@@ -20,6 +20,7 @@ from app.repository.listing import (
     is_version,
     name_problem,
     signature_of,
+    told,
 )
 
 # What file systems say of an object that changes with it.
@@ -63,7 +64,7 @@ class RemotePlace:
             name, _, rest = path.partition("/")
             if rest and not is_hidden(name):
                 models.setdefault(name, {})[rest] = info
-        listing = {name: self._model(name, files) for name, files in models.items()}
+        listing = {told(name): self._model(name, files) for name, files in models.items()}
         self._sweep(listing)
         return listing
 

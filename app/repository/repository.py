@@ -101,7 +101,7 @@ class Repository:
                 return
             self._listing = self._settler.look(listing, time.monotonic())
             for name in sorted({*self._listing, *self._keepers}):
-                await asyncio.shield(self._turns.shared(name, partial(self._sync, name)))
+                await self._follow(name)
 
     async def load_all(self) -> None:
         """Look at once; in mode explicit, and none, take what is there, at rest or not."""
@@ -113,7 +113,13 @@ class Repository:
             self._listing = self._settler.adopt(listing)
             explicit = self._options.mode == EXPLICIT
             for name in self._serving() if explicit else sorted({*listing, *self._keepers}):
-                await asyncio.shield(self._turns.shared(name, partial(self._sync, name)))
+                await self._follow(name)
+
+    async def _follow(self, model: str) -> None:
+        try:
+            await asyncio.shield(self._turns.shared(model, partial(self._sync, model)))
+        except Exception:  # supervision: what one model's files meet is no fault of the others
+            logger.exception("%s: following its files failed", model)
 
     async def load(self, model: str) -> None:
         """Load ``model`` as it lies there now. Raises ServingError."""

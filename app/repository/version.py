@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.repository.golden import prove
 from app.repository.plan import GoldenOptions
-from scheduler.backend import Backend, Checked, Compute
+from scheduler.backend import Backend, Checked, Compute, Updatable
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -36,6 +36,10 @@ class Proven:
         self.check: Callable[[InferRequest], Checked | None] = backend.check
         self.prepare: Callable[[Batch], Compute] = backend.prepare
         self._spec: ModelSpec | None = None
+        if isinstance(backend, Updatable):  # then this is too, else it must not look like one
+            self.update_tables = backend.update_tables
+            self.prepare_update = backend.prepare_update
+            self.roll_back = backend.roll_back
 
     @property
     def spec(self) -> ModelSpec:

@@ -92,6 +92,78 @@ def test_damaged_bytes_are_a_delta_or_a_refusal_and_nothing_else(
     assert code in {None, Code.INVALID_REQUEST, Code.PAYLOAD_TOO_LARGE}
 
 
+@given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+@settings(max_examples=80, deadline=None)
+def test_damaged_packed_bytes_are_a_delta_or_a_refusal_and_nothing_else(
+    at: float, byte: int
+) -> None:
+    body = bytearray(written(columns(some(1, ("a", "b"), 3)), "file", "lz4"))
+    body[int(at * len(body))] = byte
+    code = None
+    try:
+        decode("file", bytes(body))
+    except ServingError as error:
+        code = error.code
+    assert code in {None, Code.INVALID_REQUEST, Code.PAYLOAD_TOO_LARGE}
+
+
+@pytest.mark.parametrize("form", ["stream", "file"])
+@pytest.mark.parametrize("packing", ["lz4", "zstd"])
+def test_packed_record_batches_are_read(form: str, packing: str) -> None:
+    (table,) = some(1, ("a",), 300)
+    table = TableRows("a", table.rows, np.zeros_like(table.values))
+    (got,) = decode(form, written(columns([table]), form, packing)).tables
+    assert np.array_equal(got.values, table.values)
+
+
+@pytest.mark.parametrize("form", ["stream", "file"])
+@pytest.mark.parametrize("packing", ["lz4", "zstd"])
+def test_what_says_that_it_is_huge_unpacked_is_refused_before_it_is_unpacked(
+    form: str, packing: str
+) -> None:
+    rows = TableRows("a", np.arange(7), np.zeros((7, 5000), np.float32))
+    body = written(columns([rows]), form, packing)
+    size = rows.values.nbytes.to_bytes(8, "little")
+    assert body.count(size) == 1
+    with pytest.raises(ServingError, match="unpacked") as caught:
+        decode(form, body.replace(size, (1 << 40).to_bytes(8, "little")))
+    assert caught.value.code is Code.PAYLOAD_TOO_LARGE
+
+
+def test_a_parquet_file_of_one_value_many_times_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = TableRows("a", np.arange(1000), np.zeros((1000, 1000), np.float32))
+    body = delta_bytes("parquet", [rows])
+    assert len(body) < 20_000
+    assert decode("parquet", body).rows == 1000
+    monkeypatch.setattr(delta_arrow, "MOST_BYTES", 4_000_000)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ServingError, match="more than 4000000 bytes, unpacked"):
+        decode("parquet", body)
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_a_name_is_unpacked_once_however_many_rows_of_a_parquet_file_have_it() -> None:
+    name = "x" * 1_000_000
+    table = columns([TableRows("a", np.arange(5000), np.zeros((5000, 1), np.float32))])
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * 5000), [name])
+    body = written(table.set_column(0, "table", names), "parquet")
+    assert [one.table for one in decode("parquet", body).tables] == [name]
+
+
+def test_a_dictionary_of_names_that_holds_a_null_is_refused() -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array([1]), pa.array(["a", None]))
+    table = columns(some(1, ("a",), 2)).slice(0, 1).set_column(0, "table", names)
+    with pytest.raises(ServingError, match="column 'table' has nulls"):
+        decode("stream", written(table, "stream"))
+
+
+def test_rows_without_a_value_are_rows_of_no_width() -> None:
+    (table,) = decode("json", b'{"tables": {"a": {"rows": [1, 2], "values": [[], []]}}}').tables
+    assert table.values.shape == (2, 0)
+
+
 def renamed(table: pa.Table) -> pa.Table:
     return table.rename_columns(["table", "id", "values"])
 

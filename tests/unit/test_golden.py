@@ -10,8 +10,10 @@ from app.repository.golden import FILE, prove
 from app.repository.plan import GoldenOptions
 from app.repository.version import Proven, model_path
 from backends.fake import FakeBackend, FakeOptions
+from scheduler.backend import Updatable
 from scheduler.errors import LoadError
 from tests.fixtures.gates import make_request
+from tests.fixtures.updatable import UpdatableFake, delta
 
 REQUEST = make_request(5, seed=3)
 BACKEND = FakeBackend(FakeOptions(max_batch_rows=2))
@@ -106,3 +108,17 @@ def test_a_backend_is_given_the_folder_or_the_lone_model_file_in_it(tmp_path: Pa
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "other.pt").touch()
     assert model_path(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("kind", [UpdatableFake, FakeBackend])
+def test_a_version_takes_embedding_updates_if_its_backend_does(
+    tmp_path: Path, kind: type[FakeBackend]
+) -> None:
+    backend = UpdatableFake() if kind is UpdatableFake else FakeBackend(FakeOptions())
+    version = Proven(backend, ("ranking", "7"), tmp_path, GoldenOptions(), lambda: True)
+    assert isinstance(version, Updatable) == (kind is UpdatableFake)
+    if isinstance(version, Updatable) and isinstance(backend, UpdatableFake):
+        version.prepare_update(delta().tables)()
+        assert version.update_tables() == backend.update_tables()
+        assert backend.stored["cat_0"][1:3].all()
+        assert version.roll_back() == 2

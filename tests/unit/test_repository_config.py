@@ -53,3 +53,10 @@ def test_a_config_of_an_unknown_backend_names_those_that_there_are() -> None:
     config, _ = resolve(["--repository", "models", "--backend", "fake"])
     with pytest.raises(ConfigError, match=r"ranking/config.toml: models.ranking.backend: .*fake"):
         config.planner("ranking", "backend = 'nope'")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "1" * 5000], ids=["deep", "long"])
+def test_a_config_beyond_the_parsers_own_limits_is_refused_like_any_other(text: str) -> None:
+    config, _ = resolve(["--repository", "models", "--backend", "fake"])
+    with pytest.raises(ConfigError, match=r"ranking/config.toml: "):
+        config.planner("ranking", text)

@@ -267,3 +267,27 @@ def test_the_config_is_read_again_only_when_it_has_changed(
         remote.memory.pipe_file(file, b"lanes = 3")
         assert "not again" in remote.place.scan()["m"].problem
     assert remote.place.scan()["m"] == FoundModel("lanes = 3", remote.place.scan()["m"].versions)
+
+
+def test_one_link_in_a_circle_keeps_no_model_from_being_read(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "circle").symlink_to("circle")
+    assert sorted(LocalPlace(tmp_path).scan()) == ["m"]
+
+
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    for folder in ("a/1", "b/1"):
+        (tmp_path / folder).mkdir(parents=True)
+    os.mkfifo(tmp_path / "a" / "1" / "golden.npz")
+    os.mkfifo(tmp_path / "b" / "config.toml")
+    found = LocalPlace(tmp_path).scan()
+    assert found["a"].versions["1"].problem == "a/1/golden.npz is no file"
+    assert found["b"].problem == "config.toml is no file"
+
+
+def test_names_of_any_bytes_are_told_in_characters_that_can_be_sent(tmp_path: Path) -> None:
+    for name in (b"\xff", b"two\nlines"):
+        (Path(os.fsdecode(bytes(tmp_path) + b"/" + name)) / "1").mkdir(parents=True)
+    found = LocalPlace(tmp_path).scan()
+    assert sorted(found) == [r"\udcff", r"two\nlines"]
+    assert all(model.problem for model in found.values())

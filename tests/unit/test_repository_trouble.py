@@ -9,6 +9,7 @@ from threading import Event
 import pytest
 
 from app.repository.listing import Listing, PlaceError
+from scheduler.errors import ServingError
 from tests.fixtures.manual_clock import settle
 from tests.fixtures.shelf import Shelf, Shelved, shelved, until
 
@@ -142,3 +143,27 @@ async def test_a_repository_that_cannot_be_read_at_the_start_is_waited_for_only_
         shelf.put("1")
         await state.repository.look()
         assert state.served == ["m 1"]
+
+
+async def test_what_nobody_foresaw_in_one_model_keeps_no_other_from_being_followed(
+    shelf: Shelf,
+) -> None:
+    for model in ("a", "m"):
+        shelf.put("1", model=model)
+    async with shelved(shelf) as state:
+        shelf.unforeseen = "a"
+        shelf.configure("lanes = 2", model="a")
+        shelf.put("2")
+        await state.repository.look()
+        assert state.served == ["a 1", "m 2"]
+
+
+async def test_names_that_clients_ask_for_are_forgotten(shelf: Shelf) -> None:
+    shelf.put("1")
+    async with shelved(shelf, mode="explicit", load=("m",)) as state:
+        for number in range(3):
+            with pytest.raises(ServingError):
+                await state.repository.load(f"nobody-{number}")
+        await asyncio.sleep(0)
+        assert not state.repository._turns._last
+        assert not state.repository._turns._next

@@ -15,11 +15,13 @@ from scheduler.backend import TableRows
 from scheduler.deltas import Delta
 from scheduler.errors import Code, ServingError, invalid, shown
 from transports.codecs.delta_json import digest
+from transports.codecs.delta_sizes import check_unpacked, parquet_bytes, stream_bytes
 
 COLUMNS = ("table", "row", "values")
 # Unpacked: four million rows of 64 values.
 MOST_BYTES = 1 << 30
 _PARQUET, _ARROW_FILE = b"PAR1", b"ARROW1"
+_FILE_HEAD_BYTES = 8
 # What a writer that was closed ends with; readers take a stream without it for a whole one.
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _STEP_ROWS = 1 << 16
@@ -61,16 +63,20 @@ def _open(arrow: Any, body: bytes) -> tuple[Any, Iterator[Any]]:
     if body.startswith(_PARQUET):
         import pyarrow.parquet  # noqa: PLC0415
 
-        file = pyarrow.parquet.ParquetFile(arrow.BufferReader(body))
+        # A name is kept once, however many rows have it.
+        file = pyarrow.parquet.ParquetFile(arrow.BufferReader(body), read_dictionary=["table"])
         _check_schema(arrow, file.schema_arrow)
+        check_unpacked(parquet_bytes(file.metadata), MOST_BYTES)
         return file.schema_arrow, file.iter_batches(_STEP_ROWS, use_threads=False)
+    stream = arrow.py_buffer(body)
     if body.startswith(_ARROW_FILE):
-        reader = arrow.ipc.open_file(arrow.BufferReader(body))
-        return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
-    if not body.endswith(_STREAM_END):
+        arrow.ipc.open_file(stream)  # raises if its end was cut off
+        stream = stream.slice(_FILE_HEAD_BYTES)  # a stream from here on
+    elif not body.endswith(_STREAM_END):
         raise invalid("the delta cannot be read: the stream has no end, it was cut off")
-    stream = arrow.ipc.open_stream(arrow.BufferReader(body))
-    return stream.schema, iter(stream)
+    check_unpacked(stream_bytes(arrow, stream), MOST_BYTES)
+    reader = arrow.ipc.open_stream(stream)
+    return reader.schema, iter(reader)
 
 
 def _check_schema(arrow: Any, schema: Any) -> None:
@@ -99,10 +105,7 @@ def _bounded(batches: Iterator[Any]) -> Iterator[Any]:
         # What the lengths and offsets say must not lead out of the buffers.
         batch.validate(full=True)
         total += batch.nbytes
-        if total > MOST_BYTES:
-            raise ServingError(
-                Code.PAYLOAD_TOO_LARGE, f"the delta has more than {MOST_BYTES} bytes, unpacked"
-            )
+        check_unpacked(total, MOST_BYTES)
         yield batch
 
 
@@ -160,6 +163,8 @@ def _codes(arrow: Any, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return the tables' names, each once, and the number of each row's name, in their order."""
     encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
     names = encoded.dictionary.to_pylist()
+    if None in names:  # which null_count of the column does not see
+        raise invalid("column 'table' has nulls")
     # A dictionary may hold a name twice, or one that no row has.
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     of_entry = np.asarray([numbers[name] for name in names], np.int64)

@@ -73,9 +73,10 @@ def _table(name: str, table: Any) -> TableRows:
     flat = floats(flattened(values), lambda at: _place(field, values, at))
     width = len(values[0]) if values else 0
     return TableRows(
-        name, np.asarray(numbers, np.int64), np.asarray(flat, np.float32).reshape(-1, width)
-        if values else np.empty((0, 0), np.float32),
-    )  # fmt: skip
+        name,
+        np.asarray(numbers, np.int64),
+        np.asarray(flat, np.float32).reshape(len(values), width),
+    )
 
 
 def _place(field: str, values: list[list[Any]], at: int) -> str:

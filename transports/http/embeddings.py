@@ -1,5 +1,6 @@
 """The admin listener's pages for embedding updates: what is applied, applying, rolling back."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +22,7 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
     """Return the routes; without ``writable`` those that change a model answer 501."""
     router = APIRouter(prefix="/v1/models/{model}/embeddings", tags=["embeddings"])
     intake = Intake(BodyLimits())
+    one = asyncio.Lock()  # a delta is many times its body, unpacked: those that wait are bodies
 
     @router.get("")
     async def show(model: str, version: str = "") -> dict[str, Any]:
@@ -40,10 +42,10 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
             content = await body.read(
                 int(declared) if declared.isdecimal() else None, None if is_json else 0
             )
-            delta = updates.addressed(
-                await updates.decode(content, is_json=is_json), model, version
-            )
-            return asdict(await updates.apply(engine, delta))
+            async with one:
+                decoded = await updates.decode(content, is_json=is_json)
+                delta = updates.addressed(decoded, model, version)
+                return asdict(await updates.apply(engine, delta))
         finally:
             body.release()
 
