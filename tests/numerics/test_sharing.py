@@ -18,6 +18,8 @@ from backends.dlrm.gather import (
     PATTERNS,
     Staging,
 )
+from backends.ids.policy import parse_policy
+from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.backend import NativeDlrmBackend
 from backends.torch_dlrm.backend import TorchDlrmBackend
@@ -62,7 +64,7 @@ def drawn(spec: ModelSpec, rows: int, kind: str, seed: int) -> InferRequest:
     if kind == "dense":
         columns[:] = True
     chosen = features[: len(spec.inputs[1].labels)]
-    request = sharing(spec, rows, *map(_numbers, (columns, chosen)), seed)
+    request = sharing(spec, rows, _numbers(columns), _numbers(chosen), seed)
     return unsaid(request) if kind == "unsaid" else request
 
 
@@ -180,3 +182,14 @@ def test_what_does_not_pay_is_gathered_as_ever(make: Make) -> None:
     assert DENSE_ROWS not in staging().gather_distinct(few)
     some = Batch((make(50, (0,), (0, 1)),))
     assert DENSE_ROWS not in staging().gather_distinct(some)
+
+
+def test_ids_made_rows_are_still_said_to_be_shared() -> None:
+    rules = IdRules(LAYOUT, [parse_policy("hash:murmur3:1", 100)] * 2)
+    inputs: dict[str, Array] = {LENGTHS: np.ones((2, 2), int), VALUES: np.array([500, 500, 1, 2])}
+    request = InferRequest("", 2, inputs)
+    checked = rules.check(replace(request, shared={LENGTHS: (0,)}))
+    assert checked is not None
+    assert checked.request.shared == {LENGTHS: (0,)}
+    rows = checked.request.inputs[VALUES].tolist()
+    assert rows[0] == rows[1]
