@@ -125,11 +125,9 @@ def missed(
     layout: JaggedLayout, features: npt.NDArray[np.int64], policies: Sequence[str]
 ) -> tuple[Missed, ...]:
     """Count ``features``, one entry an id, by feature; ``policies`` says what becomes of each."""
-    counts = np.bincount(features, minlength=len(layout.features))
-    return tuple(
-        Missed(layout.features[index], policies[index], int(counts[index]))
-        for index in np.flatnonzero(counts).tolist()
-    )
+    counts = np.bincount(features, minlength=len(layout.features)).tolist()
+    found = zip(layout.features, policies, counts, strict=True)
+    return tuple([Missed(feature, policy, count) for feature, policy, count in found if count])
 
 
 def _unsigned(array: Array) -> npt.NDArray[np.unsignedinteger[Any]]:

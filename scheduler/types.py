@@ -85,6 +85,10 @@ class InferRequest:
     ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
     valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
     ``outputs`` empty means all. ``priority`` 0 is served first.
+
+    ``shared`` says what all rows have the same: by input, which entries of its fixed axis; the
+    values of a jagged input go with its lengths. ``inputs`` spell it out for every row all the
+    same, so that it is a hint, with which a backend may do once what it would for each row.
     """
 
     model: str
@@ -96,6 +100,7 @@ class InferRequest:
     priority: int = 0
     version: str = ""
     key: str = ""
+    shared: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -6,10 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.jagged import Allocate, JaggedLayout, JaggedStaging
-from scheduler.types import Array, Batch
+from scheduler.types import Array, Batch, InferRequest
 
 DENSE = "float_features"
 IDS = "id_list_features"
+# Which pattern each row has, (rows,) int32. Each of the patterns, (patterns, 1 + features) uint8,
+# says what a row has of the row before: all dense values, then the bag of each feature.
+PATTERN_OF_ROW, PATTERNS = "pattern_of_row", "patterns"
+# Which of the dense rows is that of each row, (rows,) int32, never less than the row before's.
+DENSE_ROWS = "float_features.rows"
+# Of fewer rows, computing once what they share saves less than it costs (decision 36).
+FEWEST_SHARING_ROWS = 16
 
 
 class Staging:
@@ -36,3 +43,54 @@ class Staging:
             self._layout.lengths: lengths.reshape(-1),
             self._layout.values: values,
         }
+
+    def gather_patterns(self, batch: Batch) -> dict[str, Array]:
+        """Return the same and, where requests say what their rows share, the patterns of rows.
+
+        All stays spelled out: without a look at PATTERN_OF_ROW and PATTERNS, scores are the same.
+        """
+        inputs = self.gather(batch)
+        if not any(map(_shares, batch.requests)):
+            return inputs
+        pattern_of_row = np.zeros(batch.rows, np.int32)
+        features, columns = len(self._layout.features), self._dense.shape[1]
+        patterns = np.zeros((len(batch.requests) + 1, 1 + features), np.uint8)
+        for number, (request, own) in enumerate(
+            zip(batch.requests, batch.slices(), strict=True), 1
+        ):
+            if request.shared and _shares(request):
+                pattern_of_row[own.start + 1 : own.stop] = number
+                patterns[number, 0] = _shares_dense(request, columns)
+                patterns[number, 1:][list(request.shared.get(self._layout.lengths, ()))] = 1
+        return {**inputs, PATTERN_OF_ROW: pattern_of_row, PATTERNS: patterns}
+
+    def gather_distinct(self, batch: Batch) -> dict[str, Array]:
+        """Return the same as ``gather`` but, where rows share all dense values, those only once.
+
+        Then DENSE has fewer rows than the batch, and DENSE_ROWS is there.
+        """
+        requests, columns = batch.requests, self._dense.shape[1]
+        once = [_shares_dense(request, columns) for request in requests]
+        if not any(once):
+            return self.gather(batch)
+        lengths, values = self._jagged.coalesce(requests)
+        parts, times = [], []
+        for request, shared in zip(requests, once, strict=True):
+            parts.append(request.inputs[DENSE][: 1 if shared else None])
+            times += [request.rows] if shared else [1] * request.rows
+        dense = self._dense[: len(times)]
+        np.concatenate(parts, out=dense)
+        return {
+            DENSE: dense,
+            DENSE_ROWS: np.arange(len(times), dtype=np.int32).repeat(times),
+            self._layout.lengths: lengths.reshape(-1),
+            self._layout.values: values,
+        }
+
+
+def _shares_dense(request: InferRequest, columns: int) -> bool:
+    return _shares(request) and len((request.shared or {}).get(DENSE, ())) == columns
+
+
+def _shares(request: InferRequest) -> bool:
+    return request.shared is not None and request.rows >= FEWEST_SHARING_ROWS

@@ -4,14 +4,17 @@ Runs once a request, before it is queued: what waits, is cut, shares a batch and
 nothing but rows in range, so that a request's scores do not depend on its batch.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from backends.ids.hashing import modulo_rows, murmur3_rows
-from backends.ids.policy import Policy, shown
+from backends.ids.policy import Function, Policy, shown
 from backends.ids.vocabulary import UNKNOWN, Vocabulary
 from backends.jagged import (
     JaggedLayout,
@@ -29,6 +32,8 @@ from scheduler.types import Array, InferRequest
 
 Int64s = npt.NDArray[np.int64]
 _HASHES = {"murmur3": murmur3_rows, "modulo": modulo_rows}
+# Up to so many, a run after the other is faster than a divisor for each id.
+_FEW_RUNS = 6
 
 
 class IdRules:
@@ -63,6 +68,7 @@ class IdRules:
             if (where := np.array([_hashes(policy, function) for policy in policies])).any()
         }
         self._hashed = np.array([policy.name == "hash" for policy in policies])
+        self._runs = list(_runs(policies, layout.table_rows.tolist()))
 
     def check(self, request: InferRequest) -> Checked | None:
         """Return ``request`` with rows for ids, or None if its ids are rows as they are.
@@ -79,7 +85,7 @@ class IdRules:
             return None
         counts = ids_of_features(layout, lengths, values)
         hashed = self._hash(values, counts) if self._functions else values
-        if in_range(layout, hashed, counts):
+        if self._functions and (self._hashed.all() or in_range(layout, hashed, counts)):
             return self._checked(request, lengths, hashed, counts)
         features, positions = ids_outside(layout, hashed, counts)
         self._refuse(lengths, hashed, features, positions)
@@ -93,13 +99,19 @@ class IdRules:
     def _hash(self, values: Array, counts: Int64s) -> Int64s:
         """Return ``values``, those of tables that hash replaced by rows, in memory of their own."""
         rows = values.astype(np.int64)
+        if len(self._runs) <= _FEW_RUNS:
+            ends = [0, *np.cumsum(counts).tolist()]
+            for run in self._runs:
+                ids = rows[ends[run.first] : ends[run.end]]
+                ids[:] = _HASHES[run.function](ids, run.seed, run.rows)
+            return rows
         for function, features in self._functions.items():
             times = counts[features]
             seeds = self._seeds[features]
             seeds = seeds[:1] if (seeds == seeds[0]).all() else np.repeat(seeds, times)
             limits = np.repeat(self._layout.table_rows[features], times)
             if features.all():
-                return _HASHES[function](rows, seeds, limits)
+                return _HASHES[function](rows, seeds, limits).astype(np.int64, copy=False)
             where = np.flatnonzero(np.repeat(features, counts))
             rows[where] = _HASHES[function](rows[where], seeds, limits)
         return rows
@@ -141,10 +153,38 @@ class IdRules:
         found: tuple[Missed, ...] = (),
     ) -> Checked:
         layout = self._layout
-        hashed = np.flatnonzero(self._hashed & (counts > 0)) if self._functions else ()
-        every = tuple(Missed(layout.features[at], "hash", int(counts[at])) for at in hashed)
+        every: tuple[Missed, ...] = ()
+        if self._functions:
+            every = _every(layout.features, np.where(self._hashed, counts, 0).tobytes())
         inputs = {**request.inputs, layout.lengths: lengths, layout.values: values}
         return Checked(replace(request, inputs=inputs), found + every)
+
+
+@functools.lru_cache(maxsize=256)
+def _every(features: tuple[str, ...], counts: bytes) -> tuple[Missed, ...]:
+    """Return that each feature's ids were hashed; requests of one size mostly have as many."""
+    found = zip(features, np.frombuffer(counts, np.int64).tolist(), strict=True)
+    return tuple(Missed(feature, "hash", count) for feature, count in found if count)
+
+
+class _Run(NamedTuple):
+    """Features ``first`` to ``end`` that are hashed alike."""
+
+    first: int
+    end: int
+    function: Function
+    seed: np.uint32
+    rows: int
+
+
+def _runs(policies: Sequence[Policy], table_rows: Sequence[int]) -> Iterator[_Run]:
+    """Yield the longest runs of features of one hash and as many rows."""
+    first = 0
+    for (policy, rows), alike in groupby(zip(policies, table_rows, strict=True)):
+        end = first + len(list(alike))
+        if policy.name == "hash":
+            yield _Run(first, end, policy.function, np.uint32(policy.seed), rows)
+        first = end
 
 
 def _hashes(policy: Policy, function: str) -> bool:
@@ -157,4 +197,6 @@ def _without(lengths: Array, values: Int64s, dropped: Int64s) -> tuple[Int64s, I
     bags = np.searchsorted(ends, dropped, side="right")
     fewer = lengths.astype(np.int64)
     fewer -= np.bincount(bags, minlength=lengths.size).reshape(lengths.shape)
-    return fewer, np.delete(values, dropped)
+    kept = np.ones(values.size, np.bool_)
+    kept[dropped] = False
+    return fewer, values[kept]

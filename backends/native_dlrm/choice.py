@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from backends.dlrm.gather import DENSE, IDS
+from backends.dlrm.gather import DENSE, IDS, Staging
 from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
 from backends.native_dlrm.compiler import NoKernelError, load_library
 from backends.native_dlrm.model import Dlrm, Floats
 from backends.native_dlrm.options import COMPILED, FP16, FP32, NUMBA, NativeDlrmOptions
 from backends.native_dlrm.reference import Reference
 from scheduler.errors import LoadError
-from scheduler.types import Array
+from scheduler.types import Array, Batch
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +37,13 @@ class Lane(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What computes a model: ``make_lane`` makes a lane; ``properties`` say what it is."""
+    """What computes a model: ``make_lane`` makes a lane, ``gather`` what it reads of a batch.
+
+    ``properties`` say what it is.
+    """
 
     make_lane: Callable[[], Lane]
+    gather: Callable[[Staging, Batch], Mapping[str, Array]]
     properties: Mapping[str, str]
 
 
@@ -67,7 +71,8 @@ def _compiled(dlrm: Dlrm, folder: Path, *, half: bool) -> Choice:
     if why:
         raise NoKernelError(f"it does not score as NumPy does: {why}")
     properties = {"plan": COMPILED, "instructions": kernel.instructions}
-    return Choice(lambda: CompiledForward(weights), {**properties, "dense": FP16 if half else FP32})
+    properties |= {"dense": FP16 if half else FP32}
+    return Choice(lambda: CompiledForward(weights), Staging.gather_patterns, properties)
 
 
 def _numba(dlrm: Dlrm, folder: Path, reason: str) -> Choice:
@@ -81,7 +86,8 @@ def _numba(dlrm: Dlrm, folder: Path, reason: str) -> Choice:
         _log.warning("no compiled kernel, Numba computes: %s", reason)
     weights = Weights(dlrm)
     told = {"plan_reason": reason} if reason else {}
-    return Choice(lambda: Forward(weights), {"plan": NUMBA, "dense": FP32, **told})
+    properties = {"plan": NUMBA, "dense": FP32, **told}
+    return Choice(lambda: Forward(weights), Staging.gather_distinct, properties)
 
 
 def doubt(lane: Lane, reference: Reference, dlrm: Dlrm) -> str:

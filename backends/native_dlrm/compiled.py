@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends.dlrm.gather import DENSE, IDS
+from backends.dlrm.gather import DENSE, IDS, PATTERN_OF_ROW, PATTERNS
 from backends.native_dlrm.compiler import NoKernelError
 from backends.native_dlrm.layout import table_layout
 from backends.native_dlrm.model import Dlrm, Floats, Linear
@@ -38,13 +38,15 @@ class _Model(Structure):
 class _Scratch(Structure):
     _fields_ = (
         ("left", c_void_p), ("right", c_void_p), ("vectors", c_void_p), ("cursors", c_void_p),
-        ("block_rows", c_int64), ("stride", c_int64), ("vector_stride", c_int64),
+        ("repeated", c_void_p), ("block_rows", c_int64), ("stride", c_int64),
+        ("vector_stride", c_int64),
     )  # fmt: skip
 
 
 class _Batch(Structure):
     _fields_ = (
-        ("dense", c_void_p), ("lengths", c_void_p), ("ids", c_void_p), ("rows", c_int64),
+        ("dense", c_void_p), ("lengths", c_void_p), ("ids", c_void_p),
+        ("pattern_of_row", c_void_p), ("patterns", c_void_p), ("rows", c_int64),
         ("wide_ids", c_int64),
     )  # fmt: skip
 
@@ -128,6 +130,7 @@ class CompiledForward:
             _aligned(block, np.dtype(np.float32)), _aligned(block, np.dtype(np.float32)),
             _aligned((len(dlrm.tables) + 1, vector_stride), np.dtype(np.float32)),
             _aligned((2 * len(dlrm.tables),), np.dtype(np.int64)),
+            _aligned((len(dlrm.tables) + 1,), np.dtype(np.int64)),
         )  # fmt: skip
         addresses = [kept.ctypes.data for kept in self._kept]
         self._scratch = _Scratch(*addresses, _BLOCK_ROWS, weights.stride, vector_stride)
@@ -140,8 +143,10 @@ class CompiledForward:
         rows = len(dense)
         scores = np.empty(rows, np.float32)
         batch = _Batch(
-            dense.ctypes.data, lengths.ctypes.data, ids.ctypes.data, rows, ids.itemsize == 8
-        )
+            dense.ctypes.data, lengths.ctypes.data, ids.ctypes.data,
+            _address(inputs.get(PATTERN_OF_ROW)), _address(inputs.get(PATTERNS)), rows,
+            ids.itemsize == 8,
+        )  # fmt: skip
         weights = self._weights
         weights.kernel.forward(
             weights.kernel.level, byref(weights.model), byref(self._scratch), byref(batch),
@@ -153,6 +158,10 @@ class CompiledForward:
 def _fit_in_half(dlrm: Dlrm) -> bool:
     layers = (*dlrm.dense, *dlrm.over)
     return all(float(np.abs(layer.weight).max()) <= _LARGEST_HALF for layer in layers)
+
+
+def _address(array: Array | None) -> int | None:
+    return None if array is None else array.ctypes.data
 
 
 def _rounded(number: int, multiple: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from backends.dlrm.gather import DENSE, IDS
+from backends.dlrm.gather import DENSE, DENSE_ROWS, IDS
 from backends.native_dlrm import kernels
 from backends.native_dlrm.layout import table_layout
 from backends.native_dlrm.model import Dlrm, Floats, Linear
@@ -40,30 +40,40 @@ class Forward:
 
     def run(self, inputs: Mapping[str, Array]) -> Floats:
         """Return the scores of a gathered batch, (rows,), in memory of their own."""
-        dense = inputs[DENSE]
+        dense, dense_rows = inputs[DENSE], inputs.get(DENSE_ROWS)
+        if dense_rows is None:
+            dense_rows = np.arange(len(dense), dtype=np.int32)
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
-        rows = len(dense)
+        rows = len(dense_rows)
         ends = np.cumsum(lengths, dtype=np.int64).reshape(len(self._weights.dlrm.tables), rows)
         scores = np.empty(rows, np.float32)
         # NaN and infinity are a client's to send: they stay in their row, and are no warning.
         with np.errstate(all="ignore"):
             for start in range(0, rows, _BLOCK_ROWS):
-                block = slice(start, start + _BLOCK_ROWS)
-                self._block(dense[block], ids, ends, start, scores[block])
+                own = dense_rows[start : start + _BLOCK_ROWS]
+                joined = self._join(dense, own, ids, ends, start)
+                self._score(joined, scores[start : start + len(own)])
         return scores
 
-    def _block(
-        self, dense: Array, ids: Array, ends: npt.NDArray[np.int64], start: int, scores: Floats
-    ) -> None:
+    def _join(
+        self, dense: Array, rows: Array, ids: Array, ends: npt.NDArray[np.int64], start: int
+    ) -> Floats:
+        """Return what the over layers read of the block whose dense rows are ``rows``."""
         weights, dlrm = self._weights, self._weights.dlrm
-        hidden, free = dense, 0
+        hidden, free = dense[rows[0] : rows[-1] + 1], 0
         for layer in weights.dense:
             hidden, free = self._layer(hidden, layer, free), 1 - free
-        joined = self._buffer(free, len(dense), dlrm.interaction_width)
+        joined = self._buffer(free, len(rows), dlrm.interaction_width)
         kernels.interact(
-            dlrm.storage, weights.layout, ids, ends, start, hidden, self._vectors, joined
-        )
-        hidden, free = joined, 1 - free
+            dlrm.storage, weights.layout, ids, ends, start, hidden, rows - rows[0], self._vectors,
+            joined,
+        )  # fmt: skip
+        return joined
+
+    def _score(self, joined: Floats, scores: Floats) -> None:
+        weights, dlrm = self._weights, self._weights.dlrm
+        # The buffer that ``joined`` is not in.
+        hidden, free = joined, 1 - len(weights.dense) % 2
         for layer in weights.over:
             hidden, free = self._layer(hidden, layer, free), 1 - free
         if dlrm.sigmoid:

@@ -184,18 +184,19 @@ def pairs(vectors: Array, out: Array, row: Index) -> None:
 @kernel
 def interact(  # noqa: PLR0913, PLR0917  # every array is unpacked once a call: no bundles
     storage: Array, layout: Array, ids: Array, ends: Array, first: Index, dense: Array,
-    vectors: Array, out: Array,
+    dense_rows: Array, vectors: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Look up, pool and interact batch rows ``first``, ...: one a row of ``dense`` and ``out``.
+    """Look up, pool and interact batch rows ``first``, ...: one a row of ``out``.
 
-    ``dense`` is (rows, dim), ``out`` (rows, dim + pairs), ``vectors`` scratch (features + 1, dim).
+    ``dense`` is (dense rows, dim), and ``dense_rows`` (rows,) says which of them is each row's,
+    ``out`` (rows, dim + pairs), ``vectors`` scratch (features + 1, dim).
     """
-    rows, dim = dense.shape
+    rows, dim = len(out), dense.shape[1]
     for row in range(rows):
         if first + row + 1 < ends.shape[1]:
             fetch_ahead(storage, layout, ids, ends, first + row + 1)
         for column in range(dim):
-            out[row, column] = vectors[0, column] = dense[row, column]
+            out[row, column] = vectors[0, column] = dense[dense_rows[row], column]
         pool(storage, layout, ids, ends, first + row, vectors)
         pairs(vectors, out, row)
 

@@ -3,7 +3,7 @@
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
-from backends.native_dlrm.choice import Lane, choose
+from backends.native_dlrm.choice import Choice, Lane, choose
 from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
@@ -32,11 +32,12 @@ class Runtime:
     """Run one model on as many lanes as there are ``lanes``; host buffers are reused."""
 
     def __init__(
-        self, dlrm: Dlrm, make_lane: Callable[[], Lane], layout: JaggedLayout, lanes: int, rows: int
+        self, dlrm: Dlrm, choice: Choice, layout: JaggedLayout, lanes: int, rows: int
     ) -> None:
         self._output = dlrm.output
+        self._gather = choice.gather
         self._make_staging = partial(Staging, layout, dlrm.dense_features, rows, np.empty)
-        self.lanes = Turnstile([make_lane() for _ in range(lanes)])
+        self.lanes = Turnstile([choice.make_lane() for _ in range(lanes)])
         self._stagings: queue.SimpleQueue[Staging] = queue.SimpleQueue()
         # One more than lanes: the next batch is gathered while every lane computes.
         self._stagings.put(self._make_staging())
@@ -49,7 +50,7 @@ class Runtime:
             staging = self._stagings.get_nowait()
         except queue.Empty:
             staging = self._make_staging()
-        return partial(self._compute, staging, staging.gather(batch))
+        return partial(self._compute, staging, self._gather(staging, batch))
 
     def _compute(self, staging: Staging, inputs: Mapping[str, Array]) -> dict[str, Array]:
         home, lane = self.lanes.take()
@@ -85,7 +86,7 @@ def load(options: NativeDlrmOptions) -> Loaded:
     layout = _layout(source)
     rules = make_rules(layout, source.ids, options.ids)
     choice = choose(source.dlrm, options)
-    runtime = Runtime(source.dlrm, choice.make_lane, layout, lanes, options.max_batch_rows)
+    runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
     properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
     spec = replace(
         _spec(options, source, layout, properties),

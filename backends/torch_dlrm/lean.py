@@ -16,7 +16,7 @@ import fbgemm_gpu  # noqa: F401
 import numpy as np
 import torch
 
-from backends.dlrm.gather import DENSE, IDS
+from backends.dlrm.gather import DENSE, DENSE_ROWS, IDS
 from backends.torch_dlrm.options import BF16, FP32
 from backends.torch_dlrm.weights import Dlrm, Layer, Tables
 
@@ -38,21 +38,28 @@ class Lean:
         """Take the weights of ``dlrm``: dense layers as copies, tables as copies or views."""
         self._output = output
         self._block = _tensor(dlrm.tables.block, copy=copy)
-        self._graph = _freeze(dlrm, self._block, FP32)
+        self.round_layers(dlrm, FP32)
         # Its block is what the graph reads, and may be written: a mapped one is this process's.
         self.tables = replace(dlrm.tables, block=self._block.numpy())
 
     def round_layers(self, dlrm: Dlrm, precision: str) -> None:
         """Compute the dense layers in ``precision``, BF16; everything else stays FP32."""
-        self._graph = _freeze(dlrm, self._block, precision)
+        graph = _freeze(dlrm, self._block, precision)
+        # The methods: a module's call looks for hooks first, some us that a row would feel.
+        self._forward, self._distinct = graph.forward, graph.distinct
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scores (rows,) of dense values (rows, n), lengths (features x rows), ids.
 
+        With DENSE_ROWS (rows,) there may be fewer dense values: it says which are each row's.
         The ids have the dtype of the gather: int64 only where a table has more than 2**31 rows.
         """
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
-        return {self._output: self._graph(inputs[DENSE], lengths, ids, self._block)}
+        rows = inputs.get(DENSE_ROWS)
+        if rows is None:
+            return {self._output: self._forward(inputs[DENSE], lengths, ids, self._block)}
+        dense = inputs[DENSE]
+        return {self._output: self._distinct(dense, rows, lengths, ids, self._block)}
 
 
 class Lookup(torch.nn.Module):
@@ -137,7 +144,11 @@ class Scores(torch.nn.Module):
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Return the scores (rows,)."""
-        over: Tensor = self.over(self.interact(self.dense(dense), pooled))
+        return self.after_dense(self.dense(dense), pooled)
+
+    def after_dense(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """Return the scores (rows,) of what the dense layers made."""
+        over: Tensor = self.over(self.interact(dense, pooled))
         return over.sigmoid_().view(-1)
 
     def interact(self, dense: Tensor, pooled: Tensor) -> Tensor:
@@ -147,10 +158,21 @@ class Scores(torch.nn.Module):
         return torch.cat((dense, products.index_select(1, self.pairs)), 1)
 
 
-class _Forward(torch.nn.Module):
-    def __init__(self, lookup: torch.nn.Module, scores: torch.nn.Module) -> None:
+class _AfterDense(torch.nn.Module):
+    def __init__(self, scores: Scores) -> None:
         super().__init__()
-        self.lookup, self.scores = lookup, scores
+        self.scores = scores
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        return self.scores.after_dense(dense, pooled)
+
+
+class _Forward(torch.nn.Module):
+    def __init__(
+        self, lookup: torch.nn.Module, dense: torch.nn.Module, after_dense: torch.nn.Module
+    ) -> None:
+        super().__init__()
+        self.lookup, self.dense, self.after_dense = lookup, dense, after_dense
         self.block_rows = BLOCK_ROWS
 
     def forward(self, dense: Tensor, lengths: Tensor, ids: Tensor, block: Tensor) -> Tensor:
@@ -158,12 +180,25 @@ class _Forward(torch.nn.Module):
         pooled = self.lookup(lengths, ids, block)
         rows = dense.size(0)
         if rows <= self.block_rows:
-            scores: Tensor = self.scores(dense, pooled)
+            scores: Tensor = self.after_dense(self.dense(dense), pooled)
             return scores
         blocks: list[Tensor] = []
         for start in range(0, rows, self.block_rows):
             end = start + self.block_rows
-            blocks.append(self.scores(dense[start:end], pooled[start:end]))
+            blocks.append(self.after_dense(self.dense(dense[start:end]), pooled[start:end]))
+        return torch.cat(blocks)
+
+    def distinct(
+        self, dense: Tensor, rows: Tensor, lengths: Tensor, ids: Tensor, block: Tensor
+    ) -> Tensor:
+        """Return the scores (rows,) where ``rows`` says which dense values are each row's."""
+        pooled = self.lookup(lengths, ids, block)
+        blocks: list[Tensor] = []
+        for start in range(0, rows.size(0), self.block_rows):
+            own = rows[start : start + self.block_rows]
+            first, last = int(own[0]), int(own[-1])
+            hidden = self.dense(dense[first : last + 1]).index_select(0, own - first)
+            blocks.append(self.after_dense(hidden, pooled[start : start + self.block_rows]))
         return torch.cat(blocks)
 
 
@@ -180,19 +215,20 @@ def _freeze(dlrm: Dlrm, block: Tensor, precision: str) -> Any:
     dense = torch.zeros(rows, dlrm.dense_features)
     lengths = torch.ones(rows * features, dtype=torch.int32)
     ids = torch.zeros(rows * features, dtype=torch.int64 if wide else torch.int32)
+    _jit.export(_Forward.distinct)  # marks it as one to be compiled, too
     with warnings.catch_warnings(), io.BytesIO() as file:
         # TorchScript is deprecated as a whole; its graph runs without Python's lock.
         warnings.simplefilter("ignore", DeprecationWarning)
         lookup, scores = Lookup(dlrm.tables), Scores(dlrm, precision)
-        pooled = lookup(lengths, ids, block)
+        pooled, hidden = lookup(lengths, ids, block), scores.dense(dense)
         traced = _Forward(
             _jit.trace(lookup, (lengths, ids, block), check_trace=False),
-            _jit.trace(scores, (dense, pooled), check_trace=False),
+            _jit.trace(scores.dense, (dense,), check_trace=False),
+            _jit.trace(_AfterDense(scores), (hidden, pooled), check_trace=False),
         )
         _jit.save(_jit.script(traced.eval()), file)
         file.seek(0)
-        # The method itself: a module's call looks for hooks first, some us that a row would feel.
-        return _jit.freeze(_jit.load(file).eval()).forward
+        return _jit.freeze(_jit.load(file).eval(), preserved_attrs=["distinct"])
 
 
 def _tensor(array: Any, *, copy: bool = False) -> Tensor:

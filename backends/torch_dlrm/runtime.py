@@ -25,7 +25,7 @@ from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
 from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.live import NoTables, live_tables
-from backends.torch_dlrm.options import TorchDlrmOptions
+from backends.torch_dlrm.options import LEAN, TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.torchscript import libraries
@@ -136,7 +136,8 @@ def _serving(
         return artifact_on_gpu(plan.compute, form, lanes, rows, Gpu(device))
 
     def make_gather() -> Gather:
-        return Staging(facts.layout, facts.dense_features, rows, np.empty).gather
+        staging = Staging(facts.layout, facts.dense_features, rows, np.empty)
+        return staging.gather_distinct if plan.name == LEAN else staging.gather
 
     return Serving([Cpu(plan.compute, threads).run] * lanes, make_gather, rows, {})
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from backends.fake import FakeBackend
 from loadtest.lab import setting
 from loadtest.lab.bodies import Body
+from scheduler.backend import Backend
 from scheduler.options import SchedulerOptions
 from transports.http.server import HttpOptions, HttpTransport
 
@@ -34,8 +34,8 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(backend: FakeBackend) -> AsyncIterator[Connection]:
-    """Serve ``backend`` over HTTP and connect to it."""
+async def connected(backend: Backend) -> AsyncIterator[Connection]:
+    """Serve ``backend``, whose spec is known, over HTTP and connect to it."""
     options = SchedulerOptions(max_request_rows=backend.spec.max_batch_rows)
     async with setting.serving(backend, options) as engine:
         transport = HttpTransport(HttpOptions(port=0))

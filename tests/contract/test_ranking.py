@@ -2,14 +2,16 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from backends.fake import FakeBackend
 from tests.fixtures.ranking import Ranked, random_ranked
 from tests.fixtures.ranking_wires import RankingWires, ranking_wires
-from tests.fixtures.requests import dense_width, features
-from tests.fixtures.serving import Served
+from tests.fixtures.requests import DENSE, LENGTHS, dense_width, features
+from tests.fixtures.serving import Served, serving
 from transports.codecs.ranking import MAX_EXPANDED_BYTES
 
 # As its fixtures do: servers are shared.
@@ -37,6 +39,17 @@ async def test_every_form_on_every_wire_scores_as_the_request_spelled_out(
         outcomes = {**await wires.ranked(ranked), **await wires.spelled_out(ranked)}
         assert len(set(outcomes.values())) == 1, outcomes
         assert {len(outcome.scores) for outcome in outcomes.values()} == {4 * rows}
+
+
+async def test_what_candidates_share_reaches_the_backend_over_every_wire(
+    fake_backend: FakeBackend, certificates: Path
+) -> None:
+    async with serving(fake_backend, certificates) as served, ranking_wires(served) as wires:
+        ranked, before = asked(served, rows=2, seed=8), len(fake_backend.batches)
+        outcomes = await wires.ranked(ranked)
+        batches = list(fake_backend.batches)[before:]
+    found = [request.shared for batch in batches for request in batch.requests]
+    assert found == [{DENSE: (0, 2), LENGTHS: (0,)}] * len(outcomes)
 
 
 async def test_candidates_may_be_more_than_a_batch(served: Served, wires: RankingWires) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.ids.hashing import modulo, murmur3
+from backends.ids.hashing import modulo, modulo_rows, murmur3, murmur3_rows
 from backends.ids.policy import parse_policy
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout, JaggedStaging
@@ -123,3 +123,38 @@ def test_modulo_is_exact_beside_every_multiple(rows: int, quotients: list[int]) 
     near = [quotient // rows * rows + step for quotient in quotients for step in (-1, 0, 1)]
     found = modulo(np.array(near), np.full(len(near), rows))
     assert found.tolist() == [number % rows for number in near]
+
+
+ROWS = st.integers(1, 2**32) | st.sampled_from([1, 2**31 - 1, 2**31, 2**31 + 1, 2**32])
+
+
+@given(st.lists(INT64, min_size=1), SEEDS, ROWS)
+def test_one_number_of_rows_for_all_ids_gives_what_one_for_each_gives(
+    ids: list[int], seed: int, rows: int
+) -> None:
+    numbers, each = np.array(ids), np.full(len(ids), rows)
+    for hashed in (modulo_rows, murmur3_rows):
+        alone = hashed(numbers, np.uint32(seed), rows)
+        assert alone.tolist() == hashed(numbers, np.array([seed], np.uint32), each).tolist()
+        assert numbers.tolist() == ids
+    wrapped = ((one + seed + 2**63) % 2**64 - 2**63 for one in ids)
+    expected = [number % rows for number in wrapped]
+    assert modulo_rows(numbers, np.uint32(seed), rows).tolist() == expected
+
+
+@given(st.integers(1, 2**62), st.lists(INT64, min_size=1))
+def test_modulo_of_any_number_of_rows_is_pythons(rows: int, ids: list[int]) -> None:
+    found = modulo_rows(np.array(ids), np.uint32(0), rows)
+    assert found.tolist() == [number % rows for number in ids]
+
+
+@given(st.lists(st.lists(INT64, max_size=3), min_size=9, max_size=9))
+def test_many_tables_of_different_sizes_hash_as_few_do(bags: list[list[int]]) -> None:
+    rows = [5, 5, 9, 1, 7, 1000, 3, 2**32, 8]
+    policies = ["hash:modulo:7", "hash:murmur3:1"] * 4 + ["hash:murmur3:2"]
+    case = Case(rows, policies, [[[bag] for bag in bags]])
+    checked = case.rules().check(request_of(case.requests[0]))
+    assert checked is not None
+    expected, counts = mapped(case.requests[0], policies, rows)
+    assert bags_of(checked.request) == expected
+    assert sorted(checked.missed) == missed_of(counts)

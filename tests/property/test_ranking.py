@@ -15,7 +15,7 @@ from scheduler.types import Array, InferRequest
 from tests.fixtures.oip_grpc import message_of, typed_message_of
 from tests.fixtures.oip_http import JSON_BYTES, binary_body, json_body
 from tests.fixtures.ranking import Ranked, random_ranked
-from tests.fixtures.requests import features
+from tests.fixtures.requests import DENSE, LENGTHS, features
 from transports.codecs import oip_http, oip_protobuf, predict_json
 
 SPEC = FakeBackend(FakeOptions(dense_features=3, sparse_features=4)).spec
@@ -28,6 +28,14 @@ def ranked(draw: st.DrawFn) -> Ranked:
     return random_ranked(
         SPEC, draw(st.integers(0, 6)), draw(st.integers(0, 2**31)), columns, shared
     )
+
+
+def assert_shared(request: InferRequest, asked: Ranked) -> None:
+    """What the request says that all rows have the same is what the context has."""
+    numbers = tuple(features(SPEC).index(name) for name in asked.shared)
+    assert request.shared is not None
+    assert request.shared[DENSE] == asked.columns
+    assert sorted(request.shared[LENGTHS]) == sorted(numbers)
 
 
 def assert_spelled_out(request: InferRequest, expected: InferRequest) -> None:
@@ -44,6 +52,7 @@ def test_json_of_both_layouts_is_the_request_spelled_out(asked: Ranked) -> None:
     for document in (asked.row_wise(), asked.columnar()):
         request = predict_json.decode_request(orjson.dumps(document), SPEC)
         assert_spelled_out(request, asked.spelled_out())
+        assert_shared(request, asked)
 
 
 def read(tensors: dict[str, Array]) -> Iterator[InferRequest]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loadtest.lab import ranking
+from loadtest.lab import ranking, ranking_compute
 from loadtest.lab.ranking_bodies import Shape, bodies, draw_parts
 
 
@@ -29,3 +29,13 @@ def test_forms_that_differ_are_not_compared() -> None:
     other = replace(request, inputs={**request.inputs, "float_features": dense})
     with pytest.raises(ValueError, match="float_features differs"):
         ranking.check_same(request, other)
+
+
+def test_what_is_computed_both_ways_is_one_request_that_shares_all_dense_values() -> None:
+    spec = ranking.reference_backend(20).spec
+    parts = draw_parts(spec, rows=20, shape=Shape(dense=13), seed=0)
+    spelled_out, with_context = (form.decode() for form in ranking_compute.written(parts))
+    ranking.check_same(spelled_out, with_context)
+    assert spelled_out.shared is None
+    assert with_context.shared is not None
+    assert with_context.shared["float_features"] == tuple(range(13))

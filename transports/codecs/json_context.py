@@ -28,6 +28,7 @@ from transports.codecs.json_values import (
     unknown_feature,
 )
 from transports.codecs.ranking import (
+    Rows,
     Split,
     chosen,
     expand,
@@ -47,9 +48,7 @@ _COLUMNS = "float_columns"
 _FIELDS = (DENSE, _COLUMNS, SPARSE)
 
 
-def decode(
-    document: dict[str, Any], spec: ModelSpec, layout: Decode
-) -> tuple[int, dict[str, Array]]:
+def decode(document: dict[str, Any], spec: ModelSpec, layout: Decode) -> Rows:
     """Return the rows and the key-major inputs of ``document``, the context in every row.
 
     Raises ServingError naming the fault.
@@ -71,7 +70,7 @@ def decode(
     if not parts.candidates.inputs and "rows" not in own:
         raise nothing_left()
     rows, candidates = _candidates(own, parts, layout)
-    return rows, expand(parts, _inputs(numbers, bags, parts), rows, candidates)
+    return expand(parts, _inputs(numbers, bags, parts), rows, candidates)
 
 
 def _checked_fields(context: Any) -> dict[str, Any]:

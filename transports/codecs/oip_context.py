@@ -19,6 +19,7 @@ from transports.codecs.ranking import (
     DENSE,
     LENGTHS,
     VALUES,
+    Rows,
     Split,
     chosen,
     expand,
@@ -51,18 +52,18 @@ def context_property(spec: ModelSpec) -> dict[str, str]:
     return {"context": words}
 
 
-def read_request(spec: ModelSpec, arrays: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
+def read_request(spec: ModelSpec, arrays: Mapping[str, Array]) -> Rows:
     """Return the rows and the inputs of a request, those of its context in every row.
 
     Raises ServingError (INVALID_REQUEST, PAYLOAD_TOO_LARGE).
     """
     shared = [name for name in arrays if name.startswith(PREFIX)]
     if not shared or not takes_context(spec):
-        return read_inputs(spec, arrays)
+        return Rows(*read_inputs(spec, arrays))
     # What the model itself calls so comes first.
     names = set(shared).difference([tensor.name for tensor in spec.inputs], _pair_names(spec))
     if not names:
-        return read_inputs(spec, arrays)
+        return Rows(*read_inputs(spec, arrays))
     context = {name.removeprefix(PREFIX): arrays[name] for name in shared if name in names}
     candidates = {name: array for name, array in arrays.items() if name not in names}
     return _with_context(spec, context, candidates)
@@ -70,7 +71,7 @@ def read_request(spec: ModelSpec, arrays: Mapping[str, Array]) -> tuple[int, Map
 
 def _with_context(
     spec: ModelSpec, context: dict[str, Array], candidates: Mapping[str, Array]
-) -> tuple[int, Mapping[str, Array]]:
+) -> Rows:
     _check_names(spec, context)
     parts = split(spec, _columns(spec, context), _features(spec, context))
     context.pop(_FLOAT_COLUMNS, None)
@@ -80,7 +81,7 @@ def _with_context(
     except ServingError as refusal:
         raise ServingError(refusal.code, f"context: {refusal.detail}") from refusal
     rows, own = _candidates(parts, candidates)
-    return rows, expand(parts, shared, rows, own)
+    return expand(parts, shared, rows, own)
 
 
 def _candidates(parts: Split, candidates: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:

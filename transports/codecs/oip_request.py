@@ -26,5 +26,5 @@ def decode(spec: ModelSpec, tensors: Sequence[Tensor], outputs: Sequence[str]) -
     if len(set(outputs)) < len(outputs):
         twice = next(name for name in outputs if outputs.count(name) > 1)
         raise invalid(f"output {shown(twice)}: asked for twice")
-    rows, inputs = read_request(spec, arrays)
-    return InferRequest(spec.name, rows, inputs, outputs=tuple(outputs))
+    rows, inputs, shared = read_request(spec, arrays)
+    return InferRequest(spec.name, rows, inputs, outputs=tuple(outputs), shared=shared)

@@ -37,10 +37,10 @@ def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> Inf
     _check_known(document)
     decode = json_columns.decode if "rows" in document else json_rows.decode
     if json_context.FIELD in document:
-        rows, inputs = json_context.decode(document, spec, decode)
+        rows, inputs, shared = json_context.decode(document, spec, decode)
     else:
         check_tensor_fields(document, spec)
-        rows, inputs = decode(document, spec)
+        (rows, inputs), shared = decode(document, spec), None
     return InferRequest(
         model=spec.name,
         rows=rows,
@@ -49,6 +49,7 @@ def decode_request(body: bytes | bytearray | memoryview, spec: ModelSpec) -> Inf
         timeout_s=_timeout_s(document),
         outputs=_outputs(document),
         priority=_priority(document),
+        shared=shared,
     )
 
 

@@ -8,7 +8,7 @@ the arrays of the request spelled out, every one the same bit for bit.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -109,10 +109,18 @@ def in_both(feature: str) -> ServingError:
     return invalid(f"feature {feature!r}: given in the context and with the candidates, too")
 
 
+class Rows(NamedTuple):
+    """The rows and the inputs of a request, and what all rows have the same, if that is known."""
+
+    rows: int
+    inputs: Mapping[str, Array]
+    shared: Mapping[str, tuple[int, ...]] | None = None
+
+
 def expand(
     split: Split, context: Mapping[str, Array], rows: int, candidates: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Return the inputs of the request spelled out: ``context`` in each of ``rows`` rows.
+) -> Rows:
+    """Return the request spelled out: ``context`` in each of ``rows`` rows.
 
     Both are checked before anything is repeated, sizes too.
     Raises ServingError (INVALID_REQUEST, PAYLOAD_TOO_LARGE) naming the input.
@@ -131,7 +139,7 @@ def expand(
         inputs[DENSE] = _dense(split, context[DENSE], rows, candidates.get(DENSE))
     if split.features:
         inputs[LENGTHS], inputs[VALUES] = _ids(split, context, rows, candidates)
-    return inputs
+    return Rows(rows, inputs, {DENSE: split.columns, LENGTHS: split.features})
 
 
 _Numbers: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]

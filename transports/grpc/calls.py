@@ -66,6 +66,7 @@ class Call:
             request.priority or priority_in(self.metadata),
             request.version or version,
             request.key or text_in(self.metadata, KEY),
+            request.shared,
         )
 
     def answered(self, response: InferResponse) -> None:

@@ -45,6 +45,12 @@ static void fetch_ahead(const model *m, const batch *b, int64_t row, int64_t *cu
     }
 }
 
+/* Whether a row has the dense values (feature -1) or the bag of a feature of the row before. */
+static inline int repeats(const model *m, const batch *b, int64_t row, int64_t feature) {
+    if (!b->pattern_of_row) return 0;
+    return b->patterns[b->pattern_of_row[row] * (m->features + 1) + feature + 1];
+}
+
 /* Where each feature's ids start among all. */
 static void start_cursors(const model *m, const batch *b, int64_t *cursors) {
     int64_t total = 0;

@@ -20,18 +20,22 @@ typedef struct {
 } model;
 
 /* One lane's memory. left, right: block_rows rows of stride floats. vectors: features + 1 rows of
-   vector_stride floats, zeros. cursors: 2 * features. */
+   vector_stride floats, zeros. cursors: 2 * features. repeated: features + 1. */
 typedef struct {
     float *left, *right, *vectors;
-    int64_t *cursors;
+    int64_t *cursors, *repeated;
     int64_t block_rows, stride, vector_stride;
 } scratch;
 
-/* dense: (rows, inputs of the first layer); lengths: (features, rows). */
+/* dense: (rows, inputs of the first layer); lengths: (features, rows). pattern_of_row: which of the
+   patterns, (features + 1) each, says what a row has of the row before: first the dense values, then
+   the bag of each feature. Null if no row is known to have any. */
 typedef struct {
     const float *dense;
     const int32_t *lengths;
     const void *ids;
+    const int32_t *pattern_of_row;
+    const uint8_t *patterns;
     int64_t rows, wide_ids;
 } batch;
 

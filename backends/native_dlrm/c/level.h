@@ -134,7 +134,8 @@ INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int fir
     }
 }
 
-/* Look up and pool every bag of one batch row; the cursors are moved on to the next. */
+/* Look up and pool every bag of one batch row; the cursors are moved on to the next. The vector of
+   a bag that is repeated is there already, from the row before. */
 OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_t row,
                         int64_t *cursors) {
     for (int64_t feature = 0; feature < m->features; feature++) {
@@ -142,6 +143,8 @@ OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_
         const int64_t length = b->lengths[feature * b->rows + row], start = cursors[feature];
         float *out = s->vectors + table[PLACE] * s->vector_stride;
         cursors[feature] = start + length;
+        s->repeated[table[PLACE]] = repeats(m, b, row, feature);
+        if (s->repeated[table[PLACE]]) continue;
         if (length == 0) memset(out, 0, (size_t)m->dim * sizeof(float));
         for (int64_t number = 0; number < length; number++) {
             const uint8_t *stored = stored_row(m, table, id_at(b, start + number));
@@ -165,12 +168,19 @@ INLINE __m128 NAME(sums)(VECTOR a, VECTOR b, VECTOR c, VECTOR d) {
 }
 
 /* The products of each pair of vectors, in the order (0, 1), (0, 2), ... (1, 2), ... Four at a
-   time: one load of the left vector serves four. Vectors are padded with zeros. */
-OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, float *out) {
+   time: one load of the left vector serves four. Vectors are padded with zeros. Unless this is the
+   `first` row, the row before is one stride back: it has the products of repeated vectors. */
+OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, int first, float *out) {
     const int64_t stride = s->vector_stride;
     for (int64_t left = 0; left < count; left++) {
         const float *one = s->vectors + left * stride;
-        for (int64_t right = left + 1; right < count; right += 4) {
+        int64_t right = left + 1;
+        if (!first && s->repeated[left]) {
+            while (right < count && s->repeated[right]) right++;
+            memcpy(out, out - s->stride, (size_t)(right - left - 1) * sizeof(float));
+            out += right - left - 1;
+        }
+        for (; right < count; right += 4) {
             const int64_t wanted = count - right < 4 ? count - right : 4;
             const float *other = s->vectors + right * stride;
             /* Past the last vector the same one is taken again, and its product dropped. */
@@ -204,26 +214,49 @@ INLINE float NAME(last)(const layer *l, const float *x) {
     return l->relu && total < 0 ? 0 : total;
 }
 
+/* Copy the dense values of each row of a block that does not repeat them; return how many do not. */
+OUTLINE int64_t NAME(distinct)(const model *m, const batch *b, int64_t start, int64_t rows,
+                               float *out, int64_t out_stride) {
+    const int64_t inputs = m->dense[0].inputs;
+    int64_t count = 0;
+    for (int64_t row = start; row < start + rows; row++)
+        if (row == start || !repeats(m, b, row, -1))
+            memcpy(out + count++ * out_stride, b->dense + row * inputs,
+                   (size_t)inputs * sizeof(float));
+    return count;
+}
+
 OUTLINE void NAME(block)(const model *m, const scratch *s, const batch *b, int64_t start,
                          int64_t rows, float *scores) {
     int64_t *cursors = s->cursors, *ahead = s->cursors + m->features;
     float *free = s->left, *taken = s->right, *other;
     const float *x = b->dense + start * m->dense[0].inputs;
-    int64_t x_stride = m->dense[0].inputs;
+    int64_t x_stride = m->dense[0].inputs, dense_rows = rows;
+    if (b->pattern_of_row) {
+        dense_rows = NAME(distinct)(m, b, start, rows, taken, s->stride);
+        x = taken, x_stride = s->stride;
+    }
     if (start == 0)
         for (int64_t row = 0; row < ROWS_AHEAD && row < b->rows; row++) fetch_ahead(m, b, row, ahead);
     for (int64_t number = 0; number < m->dense_layers; number++) {
-        NAME(apply)(m->dense + number, rows, x, x_stride, free, s->stride);
+        NAME(apply)(m->dense + number, dense_rows, x, x_stride, free, s->stride);
         other = free, free = taken, taken = other, x = taken, x_stride = s->stride;
     }
-    /* The products are appended to the dense vectors, where the last layer left them. */
+    /* The products are appended to the dense vectors, where the last layer left them if each row
+       has its own. */
+    if (dense_rows < rows) other = free, free = taken, taken = other;
     for (int64_t row = 0; row < rows; row++) {
+        float *joined = taken + row * s->stride;
+        s->repeated[0] = row && repeats(m, b, start + row, -1);
+        if (row && !s->repeated[0]) x += s->stride;
+        if (joined != x) memcpy(joined, x, (size_t)m->dim * sizeof(float));
         const int64_t next = start + row + ROWS_AHEAD;
         if (next < b->rows) fetch_ahead(m, b, next, ahead);
-        memcpy(s->vectors, taken + row * s->stride, (size_t)m->dim * sizeof(float));
+        memcpy(s->vectors, joined, (size_t)m->dim * sizeof(float));
         NAME(pool)(m, s, b, start + row, cursors);
-        NAME(pairs)(s, m->features + 1, m->dim, taken + row * s->stride + m->dim);
+        NAME(pairs)(s, m->features + 1, m->dim, row == 0, joined + m->dim);
     }
+    x = taken;
     for (int64_t number = 0; number + 1 < m->over_layers; number++) {
         NAME(apply)(m->over + number, rows, x, s->stride, free, s->stride);
         other = free, free = taken, taken = other, x = taken;
