@@ -75,6 +75,13 @@ class ModelSpec:
         return next((spec for spec in self.inputs if spec.name == name), None)
 
 
+class Trace(Protocol):
+    """One request's span, for whoever watches to know it again: its ids in hexadecimal (W3C)."""
+
+    trace_id: str
+    span_id: str
+
+
 @often_made(frozen=True, slots=True, eq=False)
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
@@ -84,7 +91,8 @@ class InferRequest:
     belongs to.
     ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
     valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
-    ``outputs`` empty means all. ``priority`` 0 is served first.
+    ``outputs`` empty means all. ``priority`` 0 is served first. ``trace`` is what the observer
+    called the request, if it is traced.
     """
 
     model: str
@@ -96,6 +104,7 @@ class InferRequest:
     priority: int = 0
     version: str = ""
     key: str = ""
+    trace: Trace | None = None
 
     @property
     def size_bytes(self) -> int:

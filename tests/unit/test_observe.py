@@ -93,14 +93,17 @@ def test_a_value_counts_for_every_bound_that_it_does_not_exceed() -> None:
 
 def test_each_model_has_series_of_its_own_and_drops_are_counted_by_reason() -> None:
     observer = PrometheusObserver()
-    observer.queued("a", 5)
-    observer.queued("b", 7)
+    observer.queued(spec("a", "1"), 2, 1, 0)
+    observer.queued(spec("a", "2"), 3, 2, 1)
+    observer.queued(spec("b", "1"), 7, 1, 1)
     observer.dropped("a", "predicted_late")
     observer.dropped("a", "predicted_late")
     observer.dropped("b", "deadline")
     found = samples(observer)
     assert found["narsil_queue_depth_rows", (("model", "a"),)] == 5
     assert found["narsil_queue_depth_rows", (("model", "b"),)] == 7
+    assert found["narsil_queue_depth_requests", (("model", "a"),)] == 3
+    assert found["narsil_inflight_batches", (("model", "a"),)] == 1
     late = (("model", "a"), ("reason", "predicted_late"))
     assert found["narsil_dropped_total", late] == 2
     assert found["narsil_dropped_total", (("model", "b"), ("reason", "deadline"))] == 1
@@ -248,7 +251,6 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     observer.repository(reachable=True, refused=[Refused("a", "2", "it is damaged")])
     observer.shadowed(Shadowed("a", "3", "compared", 0.1, 0.1))
     observer.answered(answered(None, model="a"))
-    observer.queued("a", 1)
     observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
     observer.updated(Updated("a", "1", "applied", 1, 0.1, 1))
