@@ -66,8 +66,8 @@ class Histograms:
             *buckets, count, total = self._starts.get(labels) or self._make_starts(labels)
             number = 0
             for start, number in zip(buckets, histogram.counts(), strict=True):
-                yield f"{start}{number}"
-            yield f"{count}{number}"
+                yield f"{start}{number}.0"
+            yield f"{count}{number}.0"
             yield f"{total}{histogram.sum()!r}"
 
     def _make_starts(self, labels: Labels) -> list[str]:
@@ -125,8 +125,7 @@ class Foreign:
 def samples(name: str, labels: Labels, by: dict[Labels, float]) -> Iterator[str]:
     """Yield a line for each value."""
     for values, value in by.items():
-        number = int(value) if value == int(value) else value
-        yield f"{name}{_braces(_pairs(labels, values))} {number!r}"
+        yield f"{name}{_braces(_pairs(labels, values))} {float(value)!r}"
 
 
 def _head(name: str, text: str, kind: str) -> tuple[str, str]:

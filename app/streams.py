@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from typing import TextIO
 
 from app.log_format import formatter
 from app.log_writer import LogWriter
@@ -19,6 +20,12 @@ def fill_standard() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(descriptor)
+    sys.stdout = sys.stdout or _writer(STDOUT)
+    sys.stderr = sys.stderr or _writer(STDERR)
+
+
+def _writer(descriptor: int) -> TextIO:
+    return os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
 
 
 def start_log(name: str) -> None:
