@@ -105,8 +105,8 @@ def _opened(config: Config, *opened: Any) -> None:
     try:
         banner.show(config, *opened)
         sys.stdout.flush()
-    except OSError as error:
-        logger.warning("no banner: %s", error)
+    except (OSError, SystemExit) as error:  # rich ends programs whose reader has left
+        logger.warning("no banner: %r", error)
         streams.silence_stdout()
 
 

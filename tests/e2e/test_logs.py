@@ -101,6 +101,7 @@ async def is_ready(popen: subprocess.Popen[bytes], client: httpx.AsyncClient) ->
         return False
 
 
+@pytest.mark.slow
 async def test_a_server_whose_log_has_nowhere_to_go_serves_and_stops_in_order(
     tmp_path: Path, nowhere: Nowhere
 ) -> None:
