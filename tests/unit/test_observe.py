@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,33 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
         if family.name.startswith("narsil_")
     }
     assert documented == exposed
+
+
+def test_a_scrape_takes_few_steps_for_each_line() -> None:
+    observer = PrometheusObserver()
+    for number in range(50):
+        observer.loaded(replace(spec(f"m{number}", "1"), id_policies={"a": "zero"}), lanes=2)
+        observer.computed(Computed(f"m{number}", 1, 1, 0, 0.1, 0.1, (0.1,)))
+    observer.exposition("")  # the first makes what stays
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        body, _ = observer.exposition("")
+    finally:
+        sys.setprofile(None)
+    assert calls < 5 * body.count(b"\n")  # prometheus_client's own: over 20
+
+
+def test_names_that_need_it_are_escaped() -> None:
+    observer = PrometheusObserver()
+    name = 'a"b\\c\nd'
+    observer.dropped(name, "deadline")
+    observer.computed(Computed(name, 1, 1, 0, 0.1, 0.1, (0.1,)))
+    found = samples(observer)
+    assert found["narsil_dropped_total", (("model", name), ("reason", "deadline"))] == 1
+    assert found["narsil_batch_rows_count", (("model", name),)] == 1
