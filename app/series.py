@@ -142,4 +142,4 @@ def _quoted(text: str) -> str:
 
 
 def _braces(pairs: Sequence[str]) -> str:
-    return f"{{{','.join(pairs)}}}" if pairs else ""
+    return f"{{{','.join(sorted(pairs))}}}" if pairs else ""
