@@ -6,14 +6,18 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import uvloop
 
-from app import banner, plugins, predict
-from app.resolve import resolve
+from app import banner, plugins, predict, streams
+from app.effective import redacted
+from app.resolve import Config, resolve
 from app.server import Parts, StartError, serve
 from app.settings import ConfigError
+from app.watching import WatchOptions
+
+logger = logging.getLogger(__name__)
 
 USAGE = """usage: narsil COMMAND ...
 
@@ -63,15 +67,18 @@ def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
 
 
 def _serve(argv: Sequence[str]) -> int:
+    streams.fill_standard()
     config, arguments = resolve(argv)
     if arguments.print_config:
         print("\n".join(config.lines()))
         return 0
     server = config.server
     # Libraries speak up only when something is wrong; the level set is for our own packages.
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    watch = WatchOptions(*(config.sections[name].options for name in ("log", "metrics", "tracing")))
+    streams.start_log(watch.log.format)
     for package in ("app", "backends", "scheduler", "transports"):
         logging.getLogger(package).setLevel(server.log_level.upper())
+    logger.info("configuration: %s", redacted(config.all_sections()))
     parts = Parts(
         server=server,
         models=config.models,
@@ -81,15 +88,26 @@ def _serve(argv: Sequence[str]) -> int:
         },
         repository=config.repository.options,
         planner=config.planner,
+        watch=watch,
     )
     try:
-        ended = uvloop.run(serve(parts, partial(banner.show, config)))
+        ended = uvloop.run(serve(parts, partial(_opened, config)))
     except StartError as error:
         print(f"narsil: {error}", file=sys.stderr)
         return 1
     if not ended:
         _leave()
     return 0
+
+
+def _opened(config: Config, *opened: Any) -> None:
+    """Print the banner, if anybody can read it."""
+    try:
+        banner.show(config, *opened)
+        sys.stdout.flush()
+    except (OSError, SystemExit) as error:  # rich ends programs whose reader has left
+        logger.warning("no banner: %r", error)
+        streams.silence_stdout()
 
 
 def _leave() -> NoReturn:

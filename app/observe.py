@@ -1,19 +1,19 @@
-"""What the server tells its operators: Prometheus metrics and one log line per failed request."""
+"""What the server counts and times for its operators: Prometheus' metrics."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from app.gpu import GpuSeries
-from app.series import Counters, Gauges, Histograms, Labels
+from app.request_log import RequestLog
+from app.series import Counters, Family, Gauges, Histograms, Labels
 from scheduler.control import Refused
-from scheduler.errors import Code, Missed
+from scheduler.errors import Missed
 from scheduler.observer import (
     Answered,
     Computed,
@@ -26,9 +26,7 @@ from scheduler.observer import (
 )
 from scheduler.types import ModelSpec
 
-logger = logging.getLogger(__name__)
-
-Series = TypeVar("Series", bound=Collector)
+Series = TypeVar("Series", bound=Family)
 
 # Sub-millisecond steps: a recommender answers in about one millisecond, and the common defaults
 # begin at five.
@@ -40,15 +38,19 @@ POWERS_OF_TWO = tuple(2.0**power for power in range(15))
 POWERS_OF_FOUR = tuple(4.0**power for power in range(11))
 DIFFERENCES = tuple(10.0**power for power in range(-8, 3))
 LAG_PERIOD_S = 0.1
-MAX_DETAIL_CHARACTERS = 500
 
 
 class PrometheusObserver(Observer):
-    """Count and time everything the serving path reports, in a registry of its own."""
+    """Count and time everything the serving path reports; ``log`` has a word on requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: RequestLog | None = None) -> None:
+        self.log = log or RequestLog()
         self._served: set[str] = set()
-        self._registry = CollectorRegistry()
+        # By model and version: rows and requests that wait, batches with the lanes.
+        self._load: dict[tuple[str, str], tuple[int, int, int]] = {}
+        self._families: list[Family] = []
+        self._also: list[Callable[[], Iterable[Family]]] = []
+        self._registry = CollectorRegistry()  # what is read at a scrape, by others
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         model, transport = ("model",), ("model", "transport")
@@ -71,7 +73,11 @@ class PrometheusObserver(Observer):
         self._busy = self._counters(
             "lane_busy_seconds", "Seconds that a lane has spent on batches", ("model", "lane")
         )
-        self._waiting = self._gauges("queue_depth_rows", "Rows waiting", model)
+        self._waiting = (
+            self._gauges("queue_depth_rows", "Rows waiting", model),
+            self._gauges("queue_depth_requests", "Requests waiting", model),
+            self._gauges("inflight_batches", "Batches with the lanes", model),
+        )
         self._dropped = self._counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
@@ -97,7 +103,8 @@ class PrometheusObserver(Observer):
         self._plan = self._gauges(
             "model_plan", "How each model computes", ("model", "version", "plan")
         )
-        self._gpus = self._registered(GpuSeries())
+        self._gpus = GpuSeries()
+        self._registry.register(self._gpus)
         shadow = ("model", "version")
         self._copies = self._counters(
             "shadow_requests", "Copies for a shadow version, by outcome", (*shadow, "outcome")
@@ -126,6 +133,7 @@ class PrometheusObserver(Observer):
         for done in get_args(UpdateOutcome):
             self._update_deltas.by[spec.name, done] += 0
         self._update_sequence.by[spec.name, spec.version] = 0
+        self._load.setdefault((spec.name, spec.version), (0, 0, 0))
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
 
@@ -141,25 +149,27 @@ class PrometheusObserver(Observer):
             self._update_rows.by[record.model,] += record.rows
             self._update_duration.by[record.model,].observe(record.seconds)
 
+    def also(self, families: Callable[[], Iterable[Family]]) -> None:
+        """Expose what ``families`` gives at each scrape, too."""
+        self._also.append(families)
+
+    def waiting(self) -> dict[tuple[str, str], int]:
+        """Return how many requests wait, by model and version."""
+        return {version: requests for version, (_, requests, _) in self._load.items()}
+
     def answered(self, record: Answered) -> None:
-        """Count the answer; log it if it is an error."""
+        """Count the answer."""
         code = "ok" if record.code is None else record.code.value
         # A name that is not served would let any client make a new time series.
         model = record.model if record.model in self._served else "unknown"
         self._requests.by[model, record.transport, code] += 1
         self._duration.by[model, record.transport].observe(record.duration_s)
-        if record.code is not None:
-            level = logging.ERROR if record.code is Code.INTERNAL else logging.INFO
-            logger.log(
-                level, "%s request %s%s: %s: %s",
-                record.transport, record.request_id or "-",
-                f" of trace {record.trace_id}" if record.trace_id else "",
-                code, _one_line(record.detail),
-            )  # fmt: skip
+        if record.code is not None or self.log.all_requests:
+            self.log.answered(record)
 
-    def queued(self, model: str, rows: int) -> None:
-        """Show how many rows wait."""
-        self._waiting.by[model,] = rows
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
+        """Show what waits and what runs."""
+        self._load[spec.name, spec.version] = rows, requests, batches
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """Count a request that never ran."""
@@ -202,12 +212,28 @@ class PrometheusObserver(Observer):
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # it names a version that is no number
             encode, content_type = choose_encoder("")
-        return encode(self._registry), content_type
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        self._sum_load()
+        also = chain.from_iterable(families() for families in self._also)
+        lines = [line for family in (*self._families, *also) for line in family.lines(openmetrics)]
+        own = "\n".join([*lines, ""]).encode("utf-8", "replace")
+        return own + encode(self._registry), content_type
+
+    def _sum_load(self) -> None:
+        """Add up the versions of each model."""
+        sums: dict[str, tuple[int, ...]] = {}
+        for (model, _), load in self._load.items():
+            others = sums.get(model, (0,) * len(load))
+            sums[model] = tuple(map(sum, zip(load, others, strict=True)))
+        for number, gauges in enumerate(self._waiting):
+            gauges.by = {(model,): load[number] for model, load in sums.items()}
 
     def serving(self, specs: tuple[ModelSpec, ...]) -> None:
         """Show which models are served, and no others any more."""
         # Names stay known: what a model that is gone had admitted is still being answered.
         self._served.update(spec.name for spec in specs)
+        versions = {(spec.name, spec.version) for spec in specs}
+        self._load = {key: one for key, one in self._load.items() if key in versions or any(one)}
         self._info.by = {(spec.name, spec.version): 1 for spec in specs}
         plans = [(spec.name, spec.version, spec.properties.get("plan", "")) for spec in specs]
         self._labels.by = {
@@ -221,8 +247,9 @@ class PrometheusObserver(Observer):
         self._update_sequence.by = {one: sequences[one] for one in sequences if one in served}
 
     async def watch_loop(self) -> None:
-        """Measure how late the event loop is, for ever."""
+        """Measure how late the event loop is, for ever, and let the log say what it left out."""
         while True:
+            self.log.tell_suppressed()
             # Not the loop's own clock: uvloop's ticks in milliseconds.
             due_s = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
@@ -240,10 +267,5 @@ class PrometheusObserver(Observer):
         return self._registered(Gauges(f"narsil_{name}", text, labels))
 
     def _registered(self, series: Series) -> Series:
-        self._registry.register(series)
+        self._families.append(series)
         return series
-
-
-def _one_line(detail: str) -> str:
-    """Escape what a client may have put into ``detail`` to forge a line of the log."""
-    return detail[:MAX_DETAIL_CHARACTERS].encode("unicode_escape").decode("ascii")

@@ -13,7 +13,10 @@ from app.flags import given, make_parser, unknown
 from app.models import ModelConfig, resolve_model, resolve_models
 from app.repository.options import RepositoryOptions
 from app.repository.plan import GIVEN, Planner, plan_of
+from app.request_log import LogOptions
 from app.settings import ConfigError, Section, make_section
+from app.tracing.options import TracingOptions
+from app.triton_names import MetricsOptions
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
 
@@ -34,13 +37,16 @@ class Config:
         options: ServerOptions = self.sections["server"].options
         return options
 
-    def lines(self) -> list[str]:
-        """Return one line a value: ``section.key = value  # origin``."""
+    def all_sections(self) -> list[Section]:
+        """Return every section, those of the models too."""
         sections = list(self.sections.values())
         for model in self.models:
             sections += [model.scheduler, model.backend]
-        sections.append(self.repository)
-        return [line for section in sections for line in section.lines()]
+        return [*sections, self.repository]
+
+    def lines(self) -> list[str]:
+        """Return one line a value: ``section.key = value  # origin``."""
+        return [line for section in self.all_sections() for line in section.lines()]
 
 
 def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
@@ -56,6 +62,9 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         raise ConfigError("server.transports: at least one transport must be named")
     schema: dict[str, type[Any]] = {
         "server": ServerOptions,
+        "log": LogOptions,
+        "metrics": MetricsOptions,
+        "tracing": TracingOptions,
         **{name: transport.options for name, transport in transports.items()},
     }
     models: dict[str, type[Any]] = {

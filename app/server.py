@@ -22,11 +22,12 @@ from app.repository.options import NONE, RepositoryOptions
 from app.repository.places import place_of
 from app.repository.plan import Planner
 from app.repository.repository import Repository
+from app.tracing.tracing import TracingError
+from app.watching import Watching, WatchOptions
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
-from transports.statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Parts:
     transports: Mapping[str, Transport]
     repository: RepositoryOptions
     planner: Planner
+    watch: WatchOptions
 
 
 async def serve(parts: Parts, opened: Opened) -> bool:
@@ -69,17 +71,15 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
-    observer = PrometheusObserver()
-    statistics = Statistics(observer)
-    engine = Engine(SchedulerOptions(), statistics)
-    engine.watch(lambda: observer.serving(engine.specs()))
-    engine.watch(lambda: statistics.serving(engine.specs()))
-    models = _models(parts, engine, observer)
+    watching = _watching(parts.watch)
+    engine = Engine(SchedulerOptions(), watching.statistics)
+    engine.watch(lambda: watching.serving(engine.specs()))
+    models = _models(parts, engine, watching.prometheus)
     if parts.server.model_control:
         engine.control = models
     reloader = Reloader(models)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
-    lag = asyncio.create_task(observer.watch_loop())
+    lag = asyncio.create_task(watching.prometheus.watch_loop())
     try:
         async with contextlib.AsyncExitStack() as undo:
             addresses = await _listen(parts.transports, engine, undo)
@@ -94,7 +94,16 @@ async def serve(parts: Parts, opened: Opened) -> bool:
             await _drain(parts, engine, stop)
     finally:
         lag.cancel()
+        await watching.end()
     return served is not None and not models.busy
+
+
+def _watching(options: WatchOptions) -> Watching:
+    """Return what watches. Raises StartError."""
+    try:
+        return Watching(options)
+    except TracingError as error:
+        raise StartError(f"tracing.endpoint: {error}") from error
 
 
 def _models(

@@ -1,5 +1,7 @@
 """Turn what a batch came to into each request's answer."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scheduler.errors import Code, ServingError
@@ -7,7 +9,7 @@ from scheduler.execute import Outcome
 from scheduler.lanes import Job
 from scheduler.observer import Computed
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
-from scheduler.waiting import Waiting
+from scheduler.waiting import Piece, Waiting
 
 
 def answer_of(
@@ -40,8 +42,8 @@ def too_late(waiting: Waiting) -> ServingError:
     return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")
 
 
-def record_of(spec: ModelSpec, job: Job, queue_s: tuple[float, ...]) -> Computed:
-    """Return what the observer hears of a job whose pieces that ran had waited ``queue_s``."""
+def record_of(spec: ModelSpec, job: Job, ran: Sequence[tuple[Piece, float]]) -> Computed:
+    """Return what the observer hears of a job: its pieces that ran, and how long each waited."""
     return Computed(
         spec.name,
         rows=job.rows,
@@ -49,6 +51,9 @@ def record_of(spec: ModelSpec, job: Job, queue_s: tuple[float, ...]) -> Computed
         lane=job.lane,
         gather_s=job.gather_s,
         compute_s=job.compute_s,
-        queue_s=queue_s,
+        queue_s=tuple([queue_s for _, queue_s in ran]),
         version=spec.version,
+        started_s=job.started_s,
+        ahead=job.ahead,
+        traces=tuple([piece.waiting.request.trace for piece, _ in ran]),
     )

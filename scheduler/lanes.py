@@ -38,6 +38,7 @@ class Job:
         self.pieces = pieces
         self._count(pieces)
         self.lane = 0
+        self.ahead = False  # whether it was gathered before it started
         self.started_s = math.inf
         self._step_s = math.inf  # when the step that it is in began
         self.gather_s = 0.0
@@ -73,6 +74,7 @@ class Job:
         if len(chosen) < len(self.pieces):
             self._count(chosen)
         if len(chosen) == len(self.pieces) and self._prepared is not None:
+            self.ahead = True
             self._conclude(chosen, execute(backend, self._prepared.batch, self._prepared))
         elif chosen:
             self._conclude(chosen, execute(backend, self._batch(backend, chosen)))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from scheduler.errors import Code, Missed
 from scheduler.often import often_made
-from scheduler.types import ModelSpec
+from scheduler.types import ModelSpec, Timing, Trace
 
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 ReloadOutcome = Literal["ok", "failed"]
@@ -22,7 +22,10 @@ class Answered:
     """One request as its transport saw it; ``code`` is None for success.
 
     ``model`` and ``version`` are what is served, "" if the request named nothing that is.
-    ``trace_id`` is that of the client's trace (W3C), if it said one.
+    ``trace_id`` is that of its trace (W3C), if it is a part of one, ``trace`` what ``traced`` said.
+    ``operation`` is what was called: a gRPC method in full, an HTTP method and path; ``protocol``
+    is the version of HTTP that it came by, ``http_status`` that of the answer (0 for gRPC).
+    ``timing`` is that of the model's answer, if it gave one.
     """
 
     transport: str
@@ -34,13 +37,22 @@ class Answered:
     detail: str = ""
     version: str = ""
     trace_id: str = ""
+    trace: Trace | None = None
+    operation: str = ""
+    protocol: str = ""
+    http_status: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    timing: Timing | None = None
 
 
 @often_made(frozen=True, slots=True)
 class Computed:
     """One batch that a lane has finished; ``queue_s`` has the wait of each request in it.
 
-    ``gather_s`` and ``compute_s`` are the lane's, ``lane`` its number.
+    ``gather_s`` and ``compute_s`` are the lane's, ``lane`` its number. It began ``started_s`` on
+    the scheduler's clock, with the gathering unless that was done ``ahead``. ``traces`` has what
+    ``traced`` said of each request.
     """
 
     model: str
@@ -51,6 +63,9 @@ class Computed:
     compute_s: float
     queue_s: tuple[float, ...]
     version: str = ""
+    started_s: float = 0.0
+    ahead: bool = False
+    traces: tuple[Trace | None, ...] = ()
 
 
 @often_made(frozen=True, slots=True)
@@ -91,11 +106,19 @@ class Observer:
     def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
         """A model was loaded anew in the place of itself, or could not be."""
 
+    def traced(self, traceparent: str, tracestate: str, began_s: float) -> Trace | None:
+        """Return the span of a request that began so (``time.perf_counter``), None for no span.
+
+        The first two are what the client says of its trace (W3C), "" for nothing.
+        """
+        del traceparent, tracestate, began_s
+        return None
+
     def answered(self, record: Answered) -> None:
         """A transport has an answer for a request, good or bad."""
 
-    def queued(self, model: str, rows: int) -> None:
-        """The queue of ``model`` now holds ``rows`` rows."""
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
+        """Of a version of a model so much waits now, and so many batches are with its lanes."""
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """A request left without being computed."""

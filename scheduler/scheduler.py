@@ -167,7 +167,7 @@ class Scheduler:
         self._report_queue()
 
     def _report_queue(self) -> None:
-        self._observer.queued(self.spec.name, self._queue.rows)
+        self._observer.queued(self.spec, self._queue.rows, len(self._queue), len(self._runner))
 
     def _stop_waking(self) -> None:
         if self._wake is not None:
@@ -221,8 +221,7 @@ class Scheduler:
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)
-        queue_s = tuple(queue_s for _, queue_s in ran)
-        self._observer.computed(record_of(self.spec, job, queue_s))
+        self._observer.computed(record_of(self.spec, job, ran))
 
     def _learn(self, waiting: Waiting) -> None:
         """Compare how long the request was expected to take with what it took, or has so far."""

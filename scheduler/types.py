@@ -75,6 +75,13 @@ class ModelSpec:
         return next((spec for spec in self.inputs if spec.name == name), None)
 
 
+class Trace(Protocol):
+    """One request's span, for whoever watches to know it again: its ids in hexadecimal (W3C)."""
+
+    trace_id: str
+    span_id: str
+
+
 @often_made(frozen=True, slots=True, eq=False)
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
@@ -84,7 +91,8 @@ class InferRequest:
     belongs to.
     ``inputs`` are read, never written, and may view the bytes that came off the wire; they stay
     valid while the request is referenced. ``timeout_s`` counts from the call of ``Engine.infer``.
-    ``outputs`` empty means all. ``priority`` 0 is served first.
+    ``outputs`` empty means all. ``priority`` 0 is served first. ``trace`` is what the observer
+    called the request, if it is traced.
 
     ``shared`` says what all rows have the same: by input, which entries of its fixed axis; the
     values of a jagged input go with its lengths. ``inputs`` spell it out for every row all the
@@ -101,6 +109,7 @@ class InferRequest:
     version: str = ""
     key: str = ""
     shared: Mapping[str, tuple[int, ...]] | None = None
+    trace: Trace | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -5,20 +5,12 @@ Durations are nanoseconds. A request is charged with all of the time that its ba
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
-from scheduler.errors import Missed
-from scheduler.observer import (
-    Answered,
-    Computed,
-    DropReason,
-    Observer,
-    ReloadOutcome,
-    Shadowed,
-    Updated,
-)
+from scheduler.following import Following
+from scheduler.observer import Answered, Computed, Observer
 from scheduler.types import ModelSpec
 
 
@@ -65,11 +57,11 @@ class ModelFigures:
     by_rows: dict[int, BatchFigures] = field(default_factory=lambda: defaultdict(BatchFigures))
 
 
-class Statistics(Observer):
+class Statistics(Following):
     """Count for each version of each model, and pass everything on to ``following``."""
 
     def __init__(self, following: Observer, now_s: Callable[[], float] = time.time) -> None:
-        self._following = following
+        super().__init__(following)
         self._now_s = now_s
         self._models: dict[tuple[str, str], ModelFigures] = {}
 
@@ -80,18 +72,14 @@ class Statistics(Observer):
             figures = self._models[model, version] = ModelFigures()
         return figures
 
+    def all(self) -> Mapping[tuple[str, str], ModelFigures]:
+        """Return the figures of every version by model and version."""
+        return self._models
+
     def serving(self, specs: Iterable[ModelSpec]) -> None:
         """Forget the figures of every version but those that are served."""
         served = {(spec.name, spec.version) for spec in specs}
         self._models = {key: figures for key, figures in self._models.items() if key in served}
-
-    def loaded(self, spec: ModelSpec, lanes: int) -> None:
-        """Pass it on."""
-        self._following.loaded(spec, lanes)
-
-    def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
-        """Pass it on."""
-        self._following.reloaded(model, outcome)
 
     def answered(self, record: Answered) -> None:
         """Count a request by its outcome."""
@@ -100,22 +88,6 @@ class Statistics(Observer):
             spent = figures.success if record.code is None else figures.fail
             spent.add(1, record.duration_s)
         self._following.answered(record)
-
-    def queued(self, model: str, rows: int) -> None:
-        """Pass it on."""
-        self._following.queued(model, rows)
-
-    def dropped(self, model: str, reason: DropReason) -> None:
-        """Pass it on."""
-        self._following.dropped(model, reason)
-
-    def missed(self, model: str, missed: tuple[Missed, ...]) -> None:
-        """Pass it on."""
-        self._following.missed(model, missed)
-
-    def updated(self, record: Updated) -> None:
-        """Pass it on."""
-        self._following.updated(record)
 
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""
@@ -130,14 +102,6 @@ class Statistics(Observer):
         batches.gather.add(1, record.gather_s)
         batches.compute.add(1, record.compute_s)
         self._following.computed(record)
-
-    def shadowed(self, record: Shadowed) -> None:
-        """Pass it on."""
-        self._following.shadowed(record)
-
-    def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return what ``following`` exposes."""
-        return self._following.exposition(accept)
 
 
 def statistics_of(engine: Engine) -> Statistics | None:

@@ -13,7 +13,7 @@ from scheduler.errors import Code, ServingError
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.scheduler import Scheduler
-from scheduler.types import Array, Batch, InferRequest
+from scheduler.types import Array, Batch, InferRequest, ModelSpec
 from tests.fixtures.gates import HeldRun, Outputs
 from tests.fixtures.manual_clock import clock, settle
 
@@ -119,7 +119,7 @@ class Simulation(Observer):
             await self._finish_runs_before(self._loop.time() + self._load.timeout_s)
         await self._scheduler.close(grace_s=0.0)
 
-    def queued(self, model: str, rows: int) -> None:
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """The scheduler has looked at its queue: a run may be on its way."""
         self._events.put_nowait(None)
 

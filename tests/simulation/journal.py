@@ -9,7 +9,7 @@ from scheduler.lanes import Job
 from scheduler.observer import Computed, DropReason, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.scheduler import Scheduler
-from scheduler.types import Batch, InferRequest
+from scheduler.types import Batch, InferRequest, ModelSpec
 from tests.fixtures.manual_clock import ManualClockLoop
 from tests.simulation.backend import SimulatedBackend
 from tests.simulation.traffic import ROWS, Asked, Row, ids_by_row, rows_in
@@ -89,8 +89,8 @@ class Journal(Observer):
         self.drops[reason] += 1
         self.tell(f"dropped: {reason}")
 
-    def queued(self, model: str, rows: int) -> None:
-        self.queued_rows[model] = rows
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
+        self.queued_rows[spec.name] = rows
 
     def submitted(self, job: Job) -> None:
         """A job is on its way to a lane; gathered ahead, it comes by twice."""

@@ -40,7 +40,7 @@ def test_values_take_the_type_of_their_field(file: Path) -> None:
     assert config.server.grace_s == 3.0
     assert scheduler.max_delay_s == 0.5
     assert scheduler.max_queue_rows == 7
-    assert set(config.sections) == {"server", "http", "grpc"}
+    assert set(config.sections) == {"server", "log", "metrics", "tracing", "http", "grpc"}
 
 
 def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,17 @@ def test_a_value_counts_for_every_bound_that_it_does_not_exceed() -> None:
 
 def test_each_model_has_series_of_its_own_and_drops_are_counted_by_reason() -> None:
     observer = PrometheusObserver()
-    observer.queued("a", 5)
-    observer.queued("b", 7)
+    observer.queued(spec("a", "1"), 2, 1, 0)
+    observer.queued(spec("a", "2"), 3, 2, 1)
+    observer.queued(spec("b", "1"), 7, 1, 1)
     observer.dropped("a", "predicted_late")
     observer.dropped("a", "predicted_late")
     observer.dropped("b", "deadline")
     found = samples(observer)
     assert found["narsil_queue_depth_rows", (("model", "a"),)] == 5
     assert found["narsil_queue_depth_rows", (("model", "b"),)] == 7
+    assert found["narsil_queue_depth_requests", (("model", "a"),)] == 3
+    assert found["narsil_inflight_batches", (("model", "a"),)] == 1
     late = (("model", "a"), ("reason", "predicted_late"))
     assert found["narsil_dropped_total", late] == 2
     assert found["narsil_dropped_total", (("model", "b"), ("reason", "deadline"))] == 1
@@ -248,7 +252,6 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     observer.repository(reachable=True, refused=[Refused("a", "2", "it is damaged")])
     observer.shadowed(Shadowed("a", "3", "compared", 0.1, 0.1))
     observer.answered(answered(None, model="a"))
-    observer.queued("a", 1)
     observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))
     observer.updated(Updated("a", "1", "applied", 1, 0.1, 1))
@@ -259,3 +262,33 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
         if family.name.startswith("narsil_")
     }
     assert documented == exposed
+
+
+def test_a_scrape_takes_few_steps_for_each_line() -> None:
+    observer = PrometheusObserver()
+    for number in range(50):
+        observer.loaded(replace(spec(f"m{number}", "1"), id_policies={"a": "zero"}), lanes=2)
+        observer.computed(Computed(f"m{number}", 1, 1, 0, 0.1, 0.1, (0.1,)))
+    observer.exposition("")  # the first makes what stays
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        body, _ = observer.exposition("")
+    finally:
+        sys.setprofile(None)
+    assert calls < 5 * body.count(b"\n")  # prometheus_client's own: over 20
+
+
+def test_names_that_need_it_are_escaped() -> None:
+    observer = PrometheusObserver()
+    name = 'a"b\\c\nd'
+    observer.dropped(name, "deadline")
+    observer.computed(Computed(name, 1, 1, 0, 0.1, 0.1, (0.1,)))
+    found = samples(observer)
+    assert found["narsil_dropped_total", (("model", name), ("reason", "deadline"))] == 1
+    assert found["narsil_batch_rows_count", (("model", name),)] == 1

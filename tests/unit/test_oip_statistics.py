@@ -23,8 +23,8 @@ class Exposing(Observer):
     def answered(self, record: Answered) -> None:
         self.heard.append(record)
 
-    def queued(self, model: str, rows: int) -> None:
-        self.heard.append((model, rows))
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
+        self.heard.append((spec.name, rows))
 
     def dropped(self, model: str, reason: str) -> None:
         self.heard.append((model, reason))
@@ -93,7 +93,7 @@ def test_everything_is_passed_on() -> None:
     statistics.loaded(spec("1"), lanes=2)
     statistics.reloaded("m", "ok")
     statistics.answered(answered)
-    statistics.queued("m", 7)
+    statistics.queued(spec("1"), 7, 1, 1)
     statistics.dropped("m", "deadline")
     statistics.computed(computed)
     assert following.heard == [

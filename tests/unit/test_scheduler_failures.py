@@ -16,7 +16,7 @@ from scheduler.lanes import Job
 from scheduler.observer import Computed, Observer
 from scheduler.options import SchedulerOptions
 from scheduler.queue import RequestQueue
-from scheduler.types import Batch, InferRequest, InferResponse
+from scheduler.types import Batch, InferRequest, InferResponse, ModelSpec
 from scheduler.waiting import Taken
 from tests.fixtures.gates import Serving, TwistedBackend, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
@@ -159,7 +159,7 @@ class FaultyObserver(Observer):
     def __init__(self) -> None:
         self.fault = ""
 
-    def queued(self, model: str, rows: int) -> None:
+    def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         self._raise_at("queued")
 
     def dropped(self, model: str, reason: str) -> None:

@@ -14,7 +14,7 @@ import grpc
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
-from scheduler.types import InferRequest, InferResponse
+from scheduler.types import InferRequest, InferResponse, Timing, Trace
 from transports.grpc.metadata import (
     KEY,
     REQUEST_ID,
@@ -22,6 +22,7 @@ from transports.grpc.metadata import (
     own_id,
     own_trace,
     priority_in,
+    span_of,
     text_in,
     usable_id,
 )
@@ -34,11 +35,13 @@ class Call:
     """One request on its way.
 
     ``message_id`` is the id within its message, as it is written there. ``named`` is what it
-    names of what was served when that was read.
+    names of what was served when that was read. ``trace`` is its span, if it is traced.
     """
 
-    def __init__(self, arrival: Arrival, began_s: float) -> None:
+    def __init__(self, arrival: Arrival, began_s: float, trace: Trace | None = None) -> None:
         self.began_s = began_s
+        self.trace = trace
+        self.timing: Timing | None = None
         self.arrival = arrival
         self.metadata = arrival.metadata
         self.timeout_s = math.inf
@@ -67,10 +70,12 @@ class Call:
             request.version or version,
             request.key or text_in(self.metadata, KEY),
             request.shared,
+            self.trace,
         )
 
     def answered(self, response: InferResponse) -> None:
-        """Name the version that answered."""
+        """Name the version that answered, and what took it so long."""
+        self.timing = response.timing
         if response.version != self.named.version:
             self.named = Named(response.model, response.version)
 
@@ -116,8 +121,13 @@ class Calls:
         self._record(call, failure)
         return refusal(failure, call.id)
 
+    def begin(self, arrival: Arrival, began_s: float) -> Call:
+        """Return a request that began so, of the call that arrived."""
+        trace = span_of(self._engine.observer, arrival.metadata, began_s)
+        return Call(arrival, began_s, trace)
+
     def _call(self, arrival: Arrival) -> Call:
-        call = Call(arrival, arrival.began_s)
+        call = self.begin(arrival, arrival.began_s)
         model_key = self._model_keys.get(arrival.path)
         if model_key is not None:
             model, version = (text_in(call.metadata, key) for key in (model_key, VERSION))
@@ -129,9 +139,12 @@ class Calls:
         try:
             outcome = await outcome_of(self._serve(serve, body, call), lambda: call.id)
         except asyncio.CancelledError:
-            self._record(call, _why_cancelled(call))
+            self._record(call, _why_cancelled(call), len(body))
             raise
-        self._record(call, outcome if isinstance(outcome, ServingError) else None)
+        if isinstance(outcome, ServingError):
+            self._record(call, outcome, len(body))
+        else:
+            self._record(call, None, len(body), len(outcome))
         return outcome
 
     async def _serve(self, serve: Serve, body: bytes, call: Call) -> bytes:
@@ -145,7 +158,9 @@ class Calls:
             raise ServingError(Code.DEADLINE_EXCEEDED, "the deadline passed before the call began")
         return await serve(body, call)
 
-    def _record(self, call: Call, failure: ServingError | None) -> None:
+    def _record(
+        self, call: Call, failure: ServingError | None, bytes_in: int = 0, bytes_out: int = 0
+    ) -> None:
         if failure is not None and failure.version:
             call.named = Named(call.named.model, failure.version)
         self._engine.observer.answered(
@@ -158,7 +173,13 @@ class Calls:
                 duration_s=time.perf_counter() - call.began_s,
                 request_id=call.id,
                 detail=failure.detail if failure else "",
-                trace_id=own_trace(call.metadata),
+                trace_id=call.trace.trace_id if call.trace else own_trace(call.metadata),
+                trace=call.trace,
+                operation=call.arrival.path[1:],
+                protocol="2",
+                bytes_in=bytes_in,
+                bytes_out=bytes_out,
+                timing=call.timing,
             )
         )
 

@@ -22,7 +22,7 @@ class InferenceService:
         self._engine = engine
         self._calls = calls
         self._management = management
-        self._streams = Streams(self._stream_answer)
+        self._streams = Streams(calls.begin, self._stream_answer)
 
     def unary(self) -> dict[str, Unary]:
         """Return the methods of one request by path."""

@@ -3,8 +3,10 @@
 import random
 
 from scheduler.errors import invalid, shown
+from scheduler.observer import Observer
+from scheduler.types import Trace
 from transports.grpc.methods import Metadata
-from transports.trace import TRACEPARENT, trace_id
+from transports.trace import TRACEPARENT, TRACESTATE, trace_id
 
 # The call's own id, echoed in the trailers.
 REQUEST_ID = "x-request-id"
@@ -36,6 +38,12 @@ def own_id(metadata: Metadata) -> str:
 def own_trace(metadata: Metadata) -> str:
     """Return the id of the trace that the call is a part of, "" for none."""
     return trace_id(text_in(metadata, TRACEPARENT)) if TRACEPARENT in metadata else ""
+
+
+def span_of(observer: Observer, metadata: Metadata, began_s: float) -> Trace | None:
+    """Return the span of a call with ``metadata`` that began so, None if it is not traced."""
+    trace = text_in(metadata, TRACEPARENT), text_in(metadata, TRACESTATE)
+    return observer.traced(*trace, began_s)
 
 
 def usable_id(text: str) -> str:

@@ -24,7 +24,8 @@ Answer: TypeAlias = Callable[[bytes, Call], Coroutine[Any, Any, bytes]]
 class Streams:
     """Answer streams until closed."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, begin: Callable[[Arrival, float], Call], answer: Answer) -> None:
+        self._begin = begin
         self._answer = answer
         self._closed = False
         self._readers: set[asyncio.Task[None]] = set()
@@ -42,7 +43,7 @@ class Streams:
 
         async def read(tasks: asyncio.TaskGroup) -> None:
             async for body in bodies:
-                call = Call(arrival, time.perf_counter())
+                call = self._begin(arrival, time.perf_counter())
                 await room.acquire()
                 under_way.put_nowait(tasks.create_task(self._answer(body, call)))
 

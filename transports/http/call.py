@@ -19,12 +19,12 @@ from starlette.types import Receive, Scope, Send
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
-from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing
+from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing, Trace
 from transports.codecs.strict_json import shown
 from transports.http.body import Body
 from transports.http.coding import MIN_PACKED_BYTES, packed
 from transports.http.disconnect import unless_client_leaves
-from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head
+from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head, span_of
 from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from transports.named import Named, named
@@ -70,6 +70,7 @@ class Calls:
         started = time.perf_counter()
         body = Body(receive, self._intake)
         call = _Call(self._engine, body, scope, receive, send)
+        call.trace = span_of(self._engine.observer, call.headers, started)
         try:
             await call.answer(target)
         finally:
@@ -88,14 +89,18 @@ class _Call:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.trace: Trace | None = None
         self._http1 = scope["http_version"].startswith("1")
-        self._id = own_id(self._headers)
+        self._id = own_id(self.headers)
         self._named = Named()
         self._rows = 0
         # Stands until an answer is found, so a bug of ours is counted as what it is.
         self._code: Code | None = Code.INTERNAL
         self._detail = ""
+        self._status = 0
+        self._bytes_in = self._bytes_out = 0
+        self._timing: Timing | None = None
 
     def record(self, duration_s: float) -> Answered:
         """Return what the observer is told about this request."""
@@ -108,7 +113,14 @@ class _Call:
             duration_s=duration_s,
             request_id=self._id,
             detail=self._detail,
-            trace_id=own_trace(self._headers),
+            trace_id=self.trace.trace_id if self.trace else own_trace(self.headers),
+            trace=self.trace,
+            operation=f"{self._scope['method']} {self._scope['path']}",
+            protocol=self._scope["http_version"],
+            http_status=self._status,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            timing=self._timing,
         )
 
     async def answer(self, target: Target) -> None:
@@ -132,13 +144,15 @@ class _Call:
         if self._scope["method"] != "POST":
             detail = f"{shown(self._scope['method'])} is not supported here, send POST"
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
-        head = parse_head(self._headers)
-        form = target.form(self._headers)
+        head = parse_head(self.headers)
+        form = target.form(self.headers)
         body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
         spec = self._engine.spec(target.model, target.version)
+        self._bytes_in = len(body)
         self._named = Named(spec.name, spec.version)  # it may have been swapped meanwhile
         request, encode = form.decode(body, spec)
         response = await self._infer(request, target.version, head)
+        self._timing = response.timing
         if response.version != self._named.version:
             self._named = Named(response.model, response.version)
         headers, body = encode(response)
@@ -149,7 +163,7 @@ class _Call:
         return headers, body
 
     async def _infer(self, request: InferRequest, version: str, head: CallHead) -> InferResponse:
-        if b"x-request-id" not in self._headers:
+        if b"x-request-id" not in self.headers:
             self._id = harmless(request.id.encode()) or self._id
         self._rows = request.rows
         request = dataclasses.replace(
@@ -160,6 +174,7 @@ class _Call:
             timeout_s=min(head.timeout_s, request.timeout_s),
             priority=request.priority or head.priority,
             key=request.key or head.key,
+            trace=self.trace,
         )
         return await unless_client_leaves(self._engine.infer(request), self._receive)
 
@@ -178,6 +193,7 @@ class _Call:
             await self._send({"type": "http.response.body"})
 
     async def _start(self, status: int, headers: Headers, body: bytes) -> None:
+        self._status, self._bytes_out = int(status), len(body)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-request-id", self._id.encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

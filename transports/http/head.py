@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from scheduler.errors import invalid
+from scheduler.observer import Observer
+from scheduler.types import Trace
 from transports.http.coding import accepted_coding, content_coding
 from transports.http.problem import HttpError
-from transports.trace import TRACEPARENT, trace_id
+from transports.trace import TRACEPARENT, TRACESTATE, trace_id
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 MAX_REQUEST_ID_CHARACTERS = 128
+_TRACEPARENT, _TRACESTATE = TRACEPARENT.encode(), TRACESTATE.encode()
 # Not all that float() takes: no exponent, sign, space, underscore or "nan".
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 _WHOLE = re.compile(rb"[0-9]{1,9}")
@@ -91,7 +94,13 @@ def own_id(headers: Mapping[bytes, bytes]) -> str:
 
 def own_trace(headers: Mapping[bytes, bytes]) -> str:
     """Return the id of the trace that a request is a part of, "" for none."""
-    return trace_id(headers.get(TRACEPARENT.encode(), b"").decode("latin-1"))
+    return trace_id(headers.get(_TRACEPARENT, b"").decode("latin-1"))
+
+
+def span_of(observer: Observer, headers: Mapping[bytes, bytes], began_s: float) -> Trace | None:
+    """Return the span of a request with ``headers`` that began so, None if it is not traced."""
+    parent, state = headers.get(_TRACEPARENT, b""), headers.get(_TRACESTATE, b"")
+    return observer.traced(parent.decode("latin-1"), state.decode("latin-1"), began_s)
 
 
 def harmless(given: bytes) -> str:

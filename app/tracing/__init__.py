@@ -1,0 +1,1 @@
+"""Tracing with OpenTelemetry, which is imported only where it is asked for."""
