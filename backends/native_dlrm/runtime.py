@@ -18,7 +18,7 @@ from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
-from backends.native_dlrm.choice import Choice, Lane, choose
+from backends.native_dlrm.choice import Choice, choose
 from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
