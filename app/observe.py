@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from typing import TypeVar, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app.gpu import GpuSeries
+from app.lately import Lately
 from app.series import Counters, Gauges, Histograms, Labels
+from app.totals import Totals
 from scheduler.control import Refused
 from scheduler.errors import Code, Missed
 from scheduler.observer import (
@@ -114,6 +116,8 @@ class PrometheusObserver(Observer):
             "repository_refused", "Versions not served, or not in their present form", shadow
         )
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
+        totals = Totals(self._requests, self._duration, self._rows, self._size, self._waiting)
+        self._lately = Lately(totals, SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
         """Begin every series of a model that no event has begun: a dashboard shows 0, not a gap."""
@@ -149,6 +153,7 @@ class PrometheusObserver(Observer):
         self._requests.by[model, record.transport, code] += 1
         self._duration.by[model, record.transport].observe(record.duration_s)
         if record.code is not None:
+            self._lately.failed(record, time.time())
             level = logging.ERROR if record.code is Code.INTERNAL else logging.INFO
             logger.log(
                 level, "%s request %s%s: %s: %s",
@@ -220,13 +225,19 @@ class PrometheusObserver(Observer):
         sequences, served = self._update_sequence.by, {labels[:2] for labels in plans}
         self._update_sequence.by = {one: sequences[one] for one in sequences if one in served}
 
+    def recent(self, model: str, since: int) -> Mapping[str, Any]:
+        """Return the last five minutes, and the last errors."""
+        return self._lately.shown(model, since)
+
     async def watch_loop(self) -> None:
-        """Measure how late the event loop is, for ever."""
+        """Measure how late the event loop is, and keep the last minutes' figures; for ever."""
         while True:
             # Not the loop's own clock: uvloop's ticks in milliseconds.
             due_s = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
-            self._lag.by[()].observe(max(0.0, time.perf_counter() - due_s))
+            now_s = time.perf_counter()
+            self._lag.by[()].observe(max(0.0, now_s - due_s))
+            self._lately.look(now_s)
 
     def _histograms(
         self, name: str, text: str, labels: Labels, bounds: Sequence[float]

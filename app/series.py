@@ -43,6 +43,10 @@ class Histogram:
         bounds = map(floatToGoString, (*self._bounds, float("inf")))
         return list(zip(bounds, accumulate(self._counts), strict=True))
 
+    def counts(self) -> tuple[int, ...]:
+        """Return how many values belong to each bound, and to none."""
+        return tuple(self._counts)
+
     def sum(self) -> float:
         """Return the sum of all values."""
         return self._sum

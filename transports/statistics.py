@@ -5,8 +5,9 @@ Durations are nanoseconds. A request is charged with all of the time that its ba
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from scheduler.engine import Engine
 from scheduler.errors import Missed
@@ -138,6 +139,10 @@ class Statistics(Observer):
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what ``following`` exposes."""
         return self._following.exposition(accept)
+
+    def recent(self, model: str, since: int) -> Mapping[str, Any]:
+        """Return what ``following`` remembers."""
+        return self._following.recent(model, since)
 
 
 def statistics_of(engine: Engine) -> Statistics | None:
