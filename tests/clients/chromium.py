@@ -72,9 +72,8 @@ class Chromium:
 
     async def screenshot(self, path: Path) -> None:
         """Write a picture (PNG) of the whole page."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         taken = await self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(taken["data"]))
+        _write(path, base64.b64decode(taken["data"]))
 
     async def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -121,3 +120,8 @@ async def chromium(folder: Path, flags: Sequence[str]) -> AsyncIterator[Chromium
         os.close(commands)
         pipe.close()
         await process.wait()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

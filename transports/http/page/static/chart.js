@@ -2,20 +2,23 @@
 // the same figures as a table.
 
 import { draw, make, table } from "./dom.js";
-import { marks, path } from "./scale.js";
+import { marks, path, span } from "./scale.js";
 
 const HEIGHT = 168;
 const EDGE = { left: 52, right: 10, top: 8, bottom: 22 };
-const SPAN_S = 300;
+const MOST_S = 300;
 const TABLE_STEP_S = 10;
-const KEYS = { ArrowLeft: 1, ArrowRight: -1, PageUp: 30, PageDown: -30, Home: SPAN_S, End: -SPAN_S };
+const KEYS = { ArrowLeft: 1, ArrowRight: -1, PageUp: 30, PageDown: -30, Home: MOST_S, End: -MOST_S };
 
 export class Chart {
-  // `lines` are [name in the series, label]; `format` writes a value with its unit.
-  constructor(title, lines, format) {
+  // `lines` are [name in the series, label]; `format` writes a value with its unit; `least` is the
+  // smallest step of the axis that says anything.
+  constructor(title, lines, format, least = 0) {
     this.title = title;
     this.lines = lines;
     this.format = format;
+    this.least = least;
+    this.span = MOST_S;
     this.series = {};
     this.ago = null; // seconds that the cursor is back, null: none
     this.grid = draw("g");
@@ -37,7 +40,7 @@ export class Chart {
     return make("div", {
       class: "plot", tabindex: 0, role: "slider",
       "aria-label": `${this.title}: time`, "aria-orientation": "horizontal",
-      "aria-valuemin": -SPAN_S, "aria-valuemax": 0, "aria-valuenow": 0, "aria-valuetext": "now",
+      "aria-valuemin": -MOST_S, "aria-valuemax": 0, "aria-valuenow": 0, "aria-valuetext": "now",
       keydown: (event) => this.key(event),
       pointermove: (event) => this.point(this.agoAt(event.offsetX)),
       pointerleave: () => this.point(null),
@@ -63,9 +66,11 @@ export class Chart {
     const width = this.cursor.clientWidth;
     if (width === 0) return;
     const known = this.lines.map(([name]) => series[name] ?? []);
-    const ticks = marks(Math.max(...known.flat().filter((each) => each !== null), 0) || 1);
+    const largest = Math.max(...known.flat().filter((each) => each !== null), 0);
+    const ticks = marks(largest || 1, this.least);
+    this.span = span(known[0].length, MOST_S);
     const bottom = HEIGHT - EDGE.bottom;
-    this.x = (ago) => EDGE.left + (1 - ago / (SPAN_S - 1)) * (width - EDGE.left - EDGE.right);
+    this.x = (ago) => EDGE.left + (1 - ago / (this.span - 1)) * (width - EDGE.left - EDGE.right);
     const y = (value) => bottom - (value / ticks.at(-1)) * (bottom - EDGE.top);
     this.plot.setAttribute("width", width);
     this.drawGrid(ticks, y, width);
@@ -82,23 +87,25 @@ export class Chart {
       draw("line", { x1: EDGE.left, x2: width - EDGE.right, y1: y(tick), y2: y(tick) }),
       draw("text", { x: EDGE.left - 8, y: y(tick) + 4, "text-anchor": "end" }, this.format(tick)),
     ]);
-    const times = [[SPAN_S, "5 min ago", "start"], [150, "2½ min", "middle"], [0, "now", "end"]];
+    const times = [[this.span, `${this.span / 60} min ago`, "start"], [0, "now", "end"]];
     const below = times.map(([ago, text, anchor]) =>
-      draw("text", { x: this.x(Math.min(ago, SPAN_S - 1)), y: HEIGHT - 5, "text-anchor": anchor }, text));
+      draw("text", {
+        x: this.x(Math.min(ago, this.span - 1)), y: HEIGHT - 5, "text-anchor": anchor,
+      }, text));
     this.grid.replaceChildren(...across, ...below);
   }
 
   agoAt(x) {
     const width = this.cursor.clientWidth - EDGE.left - EDGE.right;
-    const ago = Math.round((1 - (x - EDGE.left) / width) * (SPAN_S - 1));
-    return ago >= 0 && ago < SPAN_S ? ago : null;
+    const ago = Math.round((1 - (x - EDGE.left) / width) * (this.span - 1));
+    return ago >= 0 && ago < this.span ? ago : null;
   }
 
   key(event) {
     if (event.key === "Escape") this.point(null);
     else if (event.key in KEYS) {
       event.preventDefault();
-      this.point(Math.min(Math.max((this.ago ?? 0) + KEYS[event.key], 0), SPAN_S - 1));
+      this.point(Math.min(Math.max((this.ago ?? 0) + KEYS[event.key], 0), this.span - 1));
     } else return;
     this.say();
   }
@@ -134,7 +141,8 @@ export class Chart {
     const length = this.series[this.lines[0][0]]?.length ?? 0;
     const rows = [];
     for (let ago = 0; ago < length; ago += TABLE_STEP_S) {
-      rows.push([String(ago), ...this.lines.map(([name]) => this.format(this.series[name].at(-1 - ago)))]);
+      const values = this.lines.map(([name]) => this.format(this.series[name].at(-1 - ago)));
+      rows.push([String(ago), ...values]);
     }
     const columns = heads.map((text) => ({ text, number: true }));
     this.rows.replaceChildren(table(`${this.title}, every ${TABLE_STEP_S} seconds`, columns, rows));

@@ -17,7 +17,7 @@ export function showErrors(element, errors) {
     [error.model || "–", error.version].join(" "), error.transport,
     make("code", {}, error.request_id || "–"), error.detail,
   ]);
-  element.replaceChildren(table("Recent errors", HEADS, rows));
+  element.replaceChildren(table("Errors, the newest first", HEADS, rows));
 }
 
 function together(errors) {

@@ -21,8 +21,8 @@ export class Figures {
     this.charts = [
       new Chart("Throughput", [["requests_per_s", "requests"], ["errors_per_s", "errors"]], rate),
       new Chart("Latency", [["p50_ms", "p50"], ["p95_ms", "p95"], ["p99_ms", "p99"]], milliseconds),
-      new Chart("Batch size", [["batch_rows", "rows"], ["batch_requests", "requests"]], amount),
-      new Chart("Queue depth", [["waiting_rows", "rows waiting"]], amount),
+      new Chart("Batch size", [["batch_rows", "rows"], ["batch_requests", "requests"]], amount, 1),
+      new Chart("Queue depth", [["waiting_rows", "rows waiting"]], amount, 1),
     ];
     charts.append(...this.charts.map((chart) => chart.element));
   }

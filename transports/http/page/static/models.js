@@ -18,12 +18,12 @@ export function showModels(element, { models, refused }) {
 
 function modelTable(models) {
   const heads = [
-    "Model", "Version", "Labels", "Plan", "Device", "Ids without a row", "Serves when it fails",
+    "Model", "Version", "Labels", "Plan", "Device", "Ids without a row", "When it fails",
     { text: "Rows a batch, at most", number: true }, { text: "Rows a request, at most", number: true },
   ];
   const rows = models.map(({ properties: told, ...spec }) => [
     spec.name, spec.version, told.labels ?? "–", told.plan ?? "–", told.device ?? "–",
-    told.ids ?? "–", told["scheduler.on_failure"] ?? "–",
+    told.ids?.replace(/^\*=/, "") ?? "–", told["scheduler.on_failure"] ?? "–",
     amount(spec.max_batch_rows), amount(spec.max_request_rows),
   ]);
   return table("Models and versions", heads, rows);

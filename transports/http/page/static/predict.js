@@ -23,5 +23,5 @@ function timing(header) {
 
 export function spent(answer, count, one) {
   const parts = answer.server.map(([name, ms]) => `${name} ${milliseconds(ms)}`);
-  return `${plural(count, one)} scored in ${milliseconds(answer.tookMs)}, the server's: ${parts.join(", ")}.`;
+  return `${plural(count, one)} scored in ${milliseconds(answer.tookMs)} (${parts.join(", ")})`;
 }
