@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.second import Second, percentile
+from app.second import Second, percentiles
 from app.totals import Totals
 from scheduler.observer import Answered
 
@@ -116,7 +116,7 @@ class Lately:
             for model, total in totals.items()
             if total != (before := self._before.get(model, NOTHING)) and (grown := total - before)
         }
-        together = sum(done.values(), NOTHING)
+        together = _together(list(done.values()))
         self._lapses.append(Lapse(seconds, done, together, self._waiting_rows))
         self._before, self._waiting_rows = totals, {}
         self._number += 1
@@ -131,20 +131,21 @@ class Lately:
     def _figures(self, lapses: Sequence[Lapse], model: str) -> dict[str, float | None]:
         """Return rates, percentiles (None: no request) and sizes (None: no batch)."""
         seconds = sum(lapse.seconds for lapse in lapses) or 1.0
-        done = sum((lapse.of(model) for lapse in lapses), NOTHING)
-        latencies = {
-            name: _rounded(percentile(done.durations, self._bounds_ms, share))
-            for name, share in SHARES.items()
-        }
+        done = _together([lapse.of(model) for lapse in lapses])
+        latencies = percentiles(done.durations, self._bounds_ms, tuple(SHARES.values()))
         return {
             "requests_per_s": _rounded(done.requests / seconds),
             "errors_per_s": _rounded(done.errors / seconds),
             "rows_per_s": _rounded(done.rows / seconds),
-            **latencies,
+            **dict(zip(SHARES, map(_rounded, latencies), strict=True)),
             "batch_rows": _ratio(done.rows, done.batches),
             "batch_requests": _ratio(done.batch_requests, done.batches),
             "waiting_rows": max((lapse.waiting_of(model) for lapse in lapses), default=0),
         }
+
+
+def _together(seconds: Sequence[Second]) -> Second:
+    return sum(seconds[1:], seconds[0]) if seconds else NOTHING
 
 
 def _ratio(amount: int, count: int) -> float | None:

@@ -1,5 +1,6 @@
 """What one second, or several, brought a model: counts that add up."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
@@ -31,19 +32,26 @@ class Second:
         return bool(self.requests or self.batches)
 
 
-def percentile(durations: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
-    """Return what ``share`` of the durations do not exceed, None if there are none.
+def percentiles(
+    durations: Sequence[int], bounds: Sequence[float], shares: Sequence[float]
+) -> list[float | None]:
+    """Return what each of ``shares`` of the durations do not exceed, None if there are none.
 
     Within a bucket they are taken to lie evenly, as Prometheus does; beyond the last bound
     nothing is known, and the answer is that bound.
     """
-    wanted = share * sum(durations)
-    lower, before = 0.0, 0
-    for bound, upto in zip(bounds, accumulate(durations), strict=False):
-        if upto >= wanted and upto > before:
-            return lower + (bound - lower) * (wanted - before) / (upto - before)
-        lower, before = bound, upto
-    return bounds[-1] if wanted else None
+    upto = list(accumulate(durations))
+    if not upto or not upto[-1]:
+        return [None] * len(shares)
+    return [_percentile(upto, bounds, share * upto[-1]) for share in shares]
+
+
+def _percentile(upto: Sequence[int], bounds: Sequence[float], wanted: float) -> float:
+    at = bisect_left(upto, wanted)
+    if at >= len(bounds):
+        return bounds[-1]
+    lower, before = (bounds[at - 1], upto[at - 1]) if at else (0.0, 0)
+    return lower + (bounds[at] - lower) * (wanted - before) / (upto[at] - before)
 
 
 def _combined(one: Second, other: Second, sign: int) -> Second:
