@@ -68,13 +68,15 @@ def _add_files(router: APIRouter, known: Mapping[str, Asset]) -> None:
 
 
 def _add_figures(router: APIRouter, engine: Engine) -> None:
+    server = version("narsil")
+
     @router.get("/live")
     async def live(
         model: str = "", since: Annotated[int, Query(ge=0, le=MAX_SECOND)] = 0
     ) -> Response:
         return _json(
             {
-                "server": version("narsil"),
+                "server": server,
                 "state": _state(engine),
                 "serving": [[spec.name, spec.version] for spec in engine.specs()],
                 **engine.observer.recent(model, since),
