@@ -19,8 +19,8 @@ def test_a_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "transports", source / "transports")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source]
-    subprocess.run(command, check=True)
+    command: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w"]
+    subprocess.run([*command, tmp_path, source], check=True)
     (wheel,) = tmp_path.glob("narsil-*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(STATIC)}
     assert names == {f"{STATIC}/{each.name}" for each in (ROOT / STATIC).iterdir()}
