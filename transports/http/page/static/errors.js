@@ -14,7 +14,7 @@ export function showErrors(element, errors) {
   }
   const rows = together(errors).map(({ error, times }) => [
     clock(error.at_s), String(times), make("span", { class: "bad" }, error.code),
-    [error.model || "–", error.version].join(" "), error.transport,
+    [error.model || "–", error.version].join("\u00a0"), error.transport,
     make("code", {}, error.request_id || "–"), error.detail,
   ]);
   element.replaceChildren(table("Errors, the newest first", HEADS, rows));

@@ -38,13 +38,14 @@ export class Live {
     this.now = {};
   }
 
-  // Begin the one round of asking anew; an earlier one ends by itself.
+  // Begin the one round of asking anew; an earlier one ends by itself. Ask once in any case: what
+  // is shown must be of the model that is watched, paused or not.
   async go() {
     const turn = (this.turn += 1);
-    while (turn === this.turn && !this.paused && !document.hidden) {
+    do {
       await this.ask(turn);
       await new Promise((wake) => setTimeout(wake, this.everyMs()));
-    }
+    } while (turn === this.turn && !this.paused && !document.hidden);
   }
 
   async ask(turn) {

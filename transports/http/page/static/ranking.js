@@ -61,10 +61,10 @@ export class Ranking {
     const best = movies.map((movie, at) => ({ movie, score: scores[at] }))
       .sort((one, other) => other.score - one.score).slice(0, Number(this.shown.value));
     this.note.textContent = spent(answer, movies.length, "movie");
-    const heads = [{ text: "Rank", number: true }, "Movie", "Genres", { text: "Ratings", number: true },
-      { text: "Score", number: true }];
+    const heads = [{ text: "Rank", number: true }, "Movie", { text: "Score", number: true },
+      { text: "Ratings", number: true }, "Genres"];
     const rows = best.map(({ movie, score: value }, at) => [
-      String(at + 1), titled(movie), movie.genres.join(", "), amount(movie.ratings), bar(value),
+      String(at + 1), titled(movie), bar(value), amount(movie.ratings), movie.genres.join(", "),
     ]);
     this.result.replaceChildren(table("The best movies for this user", heads, rows));
   }
