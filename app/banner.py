@@ -19,7 +19,7 @@ NOTES = {
     "http": "docs at /docs, Open Inference Protocol at /v2, metrics at /metrics",
     "grpc": "predictor.Predictor, Open Inference Protocol, health, reflection",
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
-    "admin": "metrics and probes",
+    "admin": "what is going on, as a page; metrics, probes",
 }
 # For models that bring no example of their own.
 EXAMPLES = Path(".narsil/examples")

@@ -33,6 +33,10 @@ class ConfiguredModels:
         """Every model that was configured."""
         return tuple(self._served)
 
+    def served(self, model: str) -> Served | None:
+        """Return what ``model`` is served from, None if it was not configured."""
+        return self._served.get(model)
+
     @property
     def busy(self) -> bool:
         """Whether anything is being loaded or unloaded."""

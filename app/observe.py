@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from app.gpu import GpuSeries
+from app.lately import Lately
 from app.request_log import RequestLog
 from app.series import Counters, Family, Gauges, Histograms, Labels
+from app.totals import Totals
 from scheduler.control import Refused
 from scheduler.errors import Missed
 from scheduler.observer import (
@@ -121,6 +124,8 @@ class PrometheusObserver(Observer):
             "repository_refused", "Versions not served, or not in their present form", shadow
         )
         self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
+        totals = Totals(self._requests, self._duration, self._rows, self._size, self._waiting_rows)
+        self._lately = Lately(totals, SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
         """Begin every series of a model that no event has begun: a dashboard shows 0, not a gap."""
@@ -164,6 +169,8 @@ class PrometheusObserver(Observer):
         model = record.model if record.model in self._served else "unknown"
         self._requests.by[model, record.transport, code] += 1
         self._duration.by[model, record.transport].observe(record.duration_s)
+        if record.code is not None:
+            self._lately.failed(record, time.time())
         if record.code is not None or self.log.all_requests:
             self.log.answered(record)
 
@@ -219,6 +226,13 @@ class PrometheusObserver(Observer):
         own = "\n".join([*lines, ""]).encode("utf-8", "replace")
         return own + encode(self._registry), content_type
 
+    def _waiting_rows(self) -> dict[str, int]:
+        """Return the rows that wait, of each model of which any do."""
+        waiting = Counter[str]()
+        for (model, _), (rows, _, _) in self._load.items():
+            waiting[model] += rows
+        return {model: rows for model, rows in waiting.items() if rows}
+
     def _sum_load(self) -> None:
         """Add up the versions of each model."""
         sums: dict[str, tuple[int, ...]] = {}
@@ -246,14 +260,20 @@ class PrometheusObserver(Observer):
         sequences, served = self._update_sequence.by, {labels[:2] for labels in plans}
         self._update_sequence.by = {one: sequences[one] for one in sequences if one in served}
 
+    def recent(self, model: str, since: int) -> Mapping[str, Any]:
+        """Return the last five minutes, and the last errors."""
+        return self._lately.shown(model, since)
+
     async def watch_loop(self) -> None:
-        """Measure how late the event loop is, for ever, and let the log say what it left out."""
+        """Measure how late the event loop is, keep the last minutes' figures; for ever."""
         while True:
             self.log.tell_suppressed()
             # Not the loop's own clock: uvloop's ticks in milliseconds.
             due_s = time.perf_counter() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
-            self._lag.by[()].observe(max(0.0, time.perf_counter() - due_s))
+            now_s = time.perf_counter()
+            self._lag.by[()].observe(max(0.0, now_s - due_s))
+            self._lately.look(now_s)
 
     def _histograms(
         self, name: str, text: str, labels: Labels, bounds: Sequence[float]

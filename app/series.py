@@ -39,9 +39,13 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def counts(self) -> Iterator[int]:
+    def cumulated(self) -> Iterator[int]:
         """Yield for each bound, and at last for infinity, how many values do not exceed it."""
         return accumulate(self._counts)
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many values belong to each bound, and to none."""
+        return tuple(self._counts)
 
     def sum(self) -> float:
         """Return the sum of all values."""
@@ -65,7 +69,7 @@ class Histograms:
         for labels, histogram in self.by.items():
             *buckets, count, total = self._starts.get(labels) or self._make_starts(labels)
             number = 0
-            for start, number in zip(buckets, histogram.counts(), strict=True):
+            for start, number in zip(buckets, histogram.cumulated(), strict=True):
                 yield f"{start}{number}.0"
             yield f"{count}{number}.0"
             yield f"{total}{histogram.sum()!r}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.companions import FolderCompanions
 from app.config import ServerOptions
 from app.configured import ConfiguredModels
 from app.deltas import DeltaFolder
@@ -75,6 +76,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     engine = Engine(SchedulerOptions(), watching.statistics)
     engine.watch(lambda: watching.serving(engine.specs()))
     models = _models(parts, engine, watching.prometheus)
+    engine.companions = FolderCompanions(models.served)
     if parts.server.model_control:
         engine.control = models
     reloader = Reloader(models)

@@ -7,6 +7,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from scheduler.backend import Backend
+from scheduler.companions import Companions
 from scheduler.control import ModelControl, Refused
 from scheduler.errors import Code, LoadError, ServingError
 from scheduler.execute import close, load
@@ -36,6 +37,7 @@ class Engine:
     ) -> None:
         self.observer = observer
         self.control: ModelControl | None = None  # set where clients may load and unload models
+        self.companions: Companions | None = None
         self.refused: tuple[Refused, ...] = ()  # what should be served and is not, and why
         self._options = options
         self._clock = clock

@@ -1,5 +1,8 @@
 """A link in a chain of observers."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from scheduler.errors import Missed
 from scheduler.observer import (
     Answered,
@@ -62,3 +65,7 @@ class Following(Observer):
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what ``following`` exposes."""
         return self._following.exposition(accept)
+
+    def recent(self, model: str, since: int) -> Mapping[str, Any]:
+        """Return what ``following`` remembers."""
+        return self._following.recent(model, since)

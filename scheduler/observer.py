@@ -3,7 +3,8 @@
 Override what is needed; each method is called on the event loop and must return in microseconds.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from scheduler.errors import Code, Missed
 from scheduler.often import often_made
@@ -139,3 +140,11 @@ class Observer:
         """Return what was watched, for a scraper: body and content type for an Accept header."""
         del accept
         return b"", "text/plain; charset=utf-8"
+
+    def recent(self, model: str, since: int) -> Mapping[str, Any]:
+        """Return what the last minutes brought, for a page, as JSON can say it.
+
+        Of ``model`` or, if that is "", of all; from second number ``since`` on.
+        """
+        del model, since
+        return {}

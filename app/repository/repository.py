@@ -63,6 +63,11 @@ class Repository:
         """Every model that was there when the repository was last read, or is served."""
         return tuple(sorted({*self._listing, *self._serving()}))
 
+    def served(self, model: str) -> Served | None:
+        """Return what ``model`` is served from by default, None if it is not served."""
+        keeper = self._keepers.get(model)
+        return keeper.served if keeper else None
+
     @property
     def busy(self) -> bool:
         """Whether anything is being loaded or unloaded."""

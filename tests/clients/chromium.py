@@ -1,6 +1,7 @@
 """A headless Chromium, driven through the pipe of its DevTools protocol."""
 
 import asyncio
+import base64
 import itertools
 import json
 import os
@@ -55,6 +56,25 @@ class Chromium:
             raise PageError(answer["exceptionDetails"]["exception"]["description"])
         return answer["result"].get("value")
 
+    async def look(self, *, width: int, dark: bool = False) -> None:
+        """Make the window so wide, and light or dark."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self._call("Emulation.setEmulatedMedia", features=[scheme])
+        await self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=900, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+
+    async def press(self, key: str) -> None:
+        """Press and let go of a key, by its DOM name."""
+        for event in ("keyDown", "keyUp"):
+            await self._call("Input.dispatchKeyEvent", type=event, key=key, code=key)
+
+    async def screenshot(self, path: Path) -> None:
+        """Write a picture (PNG) of the whole page."""
+        taken = await self._call("Page.captureScreenshot", captureBeyondViewport=True)
+        _write(path, base64.b64decode(taken["data"]))
+
     async def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
         command = {"id": number, "method": method, "params": parameters}
@@ -100,3 +120,8 @@ async def chromium(folder: Path, flags: Sequence[str]) -> AsyncIterator[Chromium
         os.close(commands)
         pipe.close()
         await process.wait()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -18,6 +18,10 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null || [ "$(u
     exit 0
 fi
 
+# The file axe.min.js in it is all that is wanted.
+"$folder/venv/bin/python" -m pip -q --disable-pip-version-check install --no-deps \
+    axe-playwright-python==0.1.8
+
 # A package list and a download folder of our own: what is installed here plays no part.
 apt=$folder/apt
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"

@@ -1,11 +1,14 @@
-"""The operators' listener: probes, metrics and model descriptions, apart from the traffic."""
+"""The operators' listener: their page, probes, metrics, model descriptions, off the traffic."""
 
 import socket
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
 from transports.http.embeddings import embedding_pages
+from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import Listener, ListenerOptions
+from transports.http.page.app import PlaygroundApp
+from transports.http.page.routes import page_routes
 from transports.http.pages import pages
 from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
@@ -31,12 +34,13 @@ class AdminOptions:
 
 
 class AdminTransport:
-    """Serve every page and no predictions."""
+    """Serve every page, and no predictions but those of the playground."""
 
     Options = AdminOptions
 
     def __init__(self, options: AdminOptions) -> None:
         self._options = options
+        self._intake = Intake(BodyLimits())
         self._listener: Listener | None = None
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
@@ -44,11 +48,14 @@ class AdminTransport:
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
         app = pages(engine)
         app.include_router(embedding_pages(engine, writable=self._options.updates))
-        self._listener = Listener(app, LISTENER, Unsent(MAX_UNSENT_BYTES))
+        app.include_router(page_routes(engine, self._options.host))
+        playground = PlaygroundApp(app, engine, self._intake, self._options.host)
+        self._listener = Listener(playground, LISTENER, Unsent(MAX_UNSENT_BYTES))
         await self._listener.start(bound)
         return (url("http", self._options.host, port_of(bound)),)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        """Take nothing more, answer what is under way within ``grace_s`` seconds, cut the rest."""
+        self._intake.close()
         if self._listener is not None:
             await self._listener.stop(grace_s)

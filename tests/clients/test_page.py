@@ -1,0 +1,148 @@
+"""The admin listener's page in a real browser. Its pictures are left in build/page/."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clients import tools
+from tests.clients.chromium import Chromium, chromium
+from tests.fixtures.page import EXAMPLE, MARKUP, Page, page_served
+
+pytestmark = pytest.mark.clients
+
+PICTURES = Path(__file__).parents[2] / "build" / "page"
+# What a person sees of an element.
+TEXT = "async (selector) => document.querySelector(selector).innerText"
+CLICK = "async (selector) => document.querySelector(selector).click()"
+# Rules of WCAG 2.2 A and AA, and what axe holds good practice.
+AXE = """async () => {
+  const found = await axe.run(document, {resultTypes: ["violations"]});
+  return found.violations.map(({id, nodes}) => [id, nodes.map(({html}) => html.slice(0, 200))]);
+}"""
+THREE_SECONDS = """async () => {
+  const next = async () => (await (await fetch("/live?since=9007199254740991")).json()).next;
+  const end = (await next()) + 3;
+  while ((await next()) < end) await new Promise((wake) => setTimeout(wake, 50));
+}"""
+OPEN_ALL = """async () => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+}"""
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    async with page_served() as served:
+        yield served
+
+
+@pytest.fixture
+async def tab(page: Page, tmp_path: Path) -> AsyncIterator[Chromium]:
+    async with chromium(tmp_path, []) as opened:
+        await opened.look(width=1280)
+        await opened.open(f"{page.url}/")
+        await until(opened, "document.querySelector('#playground tbody tr')")
+        yield opened
+
+
+async def until(tab: Chromium, condition: str) -> None:
+    look = f"while (!({condition})) await new Promise(requestAnimationFrame);"
+    async with asyncio.timeout(30):
+        await tab.evaluate(f"async () => {{ {look} }}")
+
+
+async def text(tab: Chromium, selector: str) -> str:
+    said: str = await tab.evaluate(TEXT, selector)
+    return said
+
+
+async def ask(page: Page) -> None:
+    """Send some good requests and a bad one."""
+    async with httpx.AsyncClient(base_url=page.http) as client:
+        for _ in range(20):
+            await client.post("/v1/predict", json=EXAMPLE)
+        await client.post("/v1/predict", json={MARKUP: 1})
+
+
+async def violations(tab: Chromium) -> Any:
+    (axe,) = (tools.FOLDER / "venv").glob("lib/python3*/site-packages/*/axe.min.js")
+    await tab.evaluate(f"async () => {{ {axe.read_text('utf-8')} }}")
+    return await tab.evaluate(AXE)
+
+
+async def test_a_user_is_picked_and_the_best_movies_come_with_scores_and_latency(
+    tab: Chromium,
+) -> None:
+    first = (await text(tab, "#playground tbody")).splitlines()
+    assert MARKUP in first[0]  # the best, and a title is a title
+    assert "movies scored in" in await text(tab, "#playground [role=status]")
+    assert "Seen" not in await text(tab, "#playground tbody")
+    await tab.evaluate(CLICK, "#playground input[type=checkbox]")
+    await until(tab, "document.querySelector('#playground tbody').innerText.includes('Seen')")
+    assert await tab.evaluate("async () => window.stolen ?? null") is None
+
+
+async def test_a_row_is_scored_from_a_form_made_from_the_spec(tab: Chromium) -> None:
+    await tab.evaluate(OPEN_ALL)
+    await tab.evaluate(CLICK, "#playground form button")
+    await until(tab, "document.querySelector('#playground details').innerText.includes('46.5')")
+    sent = await tab.evaluate("async () => document.querySelector('#playground textarea').value")
+    assert json.loads(sent) == {
+        "float_features": [[0.5, 1, 2]],
+        "id_list_features": {"cat_0": [[3, 17, 4]], "cat_1": [[7]]},
+    }
+    await tab.evaluate("async () => { document.querySelector('textarea').value = '[]'; }")
+    await tab.evaluate(CLICK, "#playground details details button")
+    await until(tab, "document.querySelector('#playground details').innerText.includes('object')")
+
+
+async def test_figures_move_and_errors_are_told_as_text(page: Page, tab: Chromium) -> None:
+    await ask(page)
+    await until(tab, "document.querySelector('#errors code')")
+    assert MARKUP[:20] in await text(tab, "#errors")
+    await until(tab, "document.querySelector('.line0').getAttribute('d')")
+    assert (await text(tab, "#tiles dd")).endswith("/s")
+    assert await text(tab, "#state") == "ready"
+    page.engine.drain()
+    await until(tab, "document.querySelector('#state').innerText === 'draining'")
+    assert await tab.evaluate("async () => window.stolen ?? null") is None
+
+
+async def test_a_chart_is_read_with_the_keys(tab: Chromium) -> None:
+    await until(tab, "document.querySelector('.line0').getAttribute('d')")
+    await tab.evaluate("async () => document.querySelector('.plot').focus()")
+    await tab.press("ArrowLeft")
+    said = await tab.evaluate("async () => document.querySelector('.plot').ariaValueText")
+    assert said.startswith("1 seconds ago: requests ")
+    await tab.press("Escape")
+    said = await tab.evaluate("async () => document.querySelector('.plot').ariaValueText")
+    assert said.startswith("now: requests ")
+
+
+async def test_pause_stops_the_asking_and_going_on_makes_up_for_it(
+    page: Page, tab: Chromium
+) -> None:
+    await tab.evaluate(CLICK, "#pause")
+    assert await tab.evaluate("async () => document.querySelector('#pause').ariaPressed") == "true"
+    await ask(page)
+    await tab.evaluate(THREE_SECONDS)  # of the server's: the page would have asked by then
+    assert await tab.evaluate("async () => document.querySelector('#errors code')") is None
+    await tab.evaluate(CLICK, "#pause")
+    await until(tab, "document.querySelector('#errors code')")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_it_is_accessible_and_fits(page: Page, tab: Chromium, width: int, dark: bool) -> None:
+    await ask(page)
+    await until(tab, "document.querySelector('#errors code')")
+    await tab.look(width=width, dark=dark)
+    await until(tab, f"document.querySelector('.plot svg').clientWidth < {width}")
+    await tab.screenshot(PICTURES / f"{'dark' if dark else 'light'}-{width}.png")
+    await tab.evaluate(OPEN_ALL)
+    assert await violations(tab) == []
+    assert await tab.evaluate("async () => document.documentElement.scrollWidth") <= width

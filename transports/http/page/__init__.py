@@ -1,0 +1,1 @@
+"""The page at ``/`` of the admin listener: what is going on, what is served, and a playground."""
