@@ -21,7 +21,7 @@ RUN python3 requirements.py native onnx > requirements.txt \
 FROM build AS dependencies-cpu
 # The public index has a CUDA build of PyTorch, of several GB, for CPUs too.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN python3 requirements.py cpu native onnx > requirements.txt \
+RUN python3 requirements.py cpu onnx > requirements.txt \
  && python3 -m pip install -q --extra-index-url ${TORCH_INDEX} -r requirements.txt \
  # Headers: nothing here compiles.
  && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include
@@ -34,7 +34,7 @@ RUN python3 requirements.py cuda > requirements.txt \
 FROM dependencies-cpu AS dependencies-tools
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # torchrec depends on FBGEMM's CUDA build by name: so without what it depends on.
-RUN python3 requirements.py cpu native onnx export bench > requirements.txt \
+RUN python3 requirements.py cpu onnx export bench > requirements.txt \
  && python3 -m pip install -q --extra-index-url ${TORCH_INDEX} -r requirements.txt \
  && python3 -m pip install -q --no-deps torchrec==1.8.0
 
