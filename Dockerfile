@@ -23,13 +23,15 @@ FROM build AS dependencies-cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 requirements.py cpu onnx > requirements.txt \
  && python3 -m pip install -q --extra-index-url ${TORCH_INDEX} -r requirements.txt \
- # Headers: nothing here compiles.
- && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include
+ # Headers and tests: nothing here compiles.
+ && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include \
+           /opt/narsil/lib/python3*/site-packages/torch/test
 
 FROM build AS dependencies-cuda
 RUN python3 requirements.py cuda > requirements.txt \
  && python3 -m pip install -q -r requirements.txt \
- && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include
+ && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include \
+           /opt/narsil/lib/python3*/site-packages/torch/test
 
 FROM dependencies-cpu AS dependencies-tools
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

@@ -126,6 +126,7 @@ class PrometheusObserver(Observer):
         for done in get_args(UpdateOutcome):
             self._update_deltas.by[spec.name, done] += 0
         self._update_sequence.by[spec.name, spec.version] = 0
+        self._waiting.by.setdefault((spec.name,), 0)
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
 

@@ -69,3 +69,12 @@ def queries() -> Iterator[str]:
         for target in panel.get("targets", ()):
             text = target["expr"].replace("$__rate_interval", "1m")
             yield re.sub(r"\$(model|instance)", ".*", text)
+
+
+def adapter_queries() -> Iterator[str]:
+    """Yield the queries of prometheus-adapter's rules, filled in as it does."""
+    for rule in loaded("kubernetes", "adapter-rules.yaml")["rules"]["custom"]:
+        query: str = rule["metricsQuery"]
+        query = query.replace("<<.Series>>", rule["seriesQuery"].partition("{")[0])
+        query = query.replace("<<.LabelMatchers>>", 'instance=~".+"')
+        yield query.replace("<<.GroupBy>>", "instance")

@@ -5,13 +5,16 @@ Debian has them: docker-compose, prometheus (with promtool).
 
 import asyncio
 import json
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import yaml
 
-from tests.deploy.files import DEPLOY, loaded, queries
+from tests.deploy.files import DEPLOY, adapter_queries, loaded, queries
+from tests.deploy.kustomized import documents
 from tests.deploy.tools import free_port, run, running, tool, until_ready
 from tests.e2e.process import narsil_serve
 
@@ -22,6 +25,19 @@ pytestmark = pytest.mark.slow
 def test_compose_takes_its_file(profile: str) -> None:
     shown = run(tool("docker-compose"), "--profile", profile, "config")
     assert "NARSIL_ADMIN__HOST: 0.0.0.0" in shown
+
+
+def test_kustomize_makes_what_the_other_tests_check() -> None:
+    made = list(yaml.safe_load_all(run(tool("kubectl"), "kustomize", str(DEPLOY / "kubernetes"))))
+    (container,) = [
+        one["spec"]["template"]["spec"]["containers"][0]
+        for one in made
+        if one["kind"] == "Deployment"
+    ]
+    assert container["image"] == "narsil:cpu"
+    container["image"] = "narsil"
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    assert by_name == {(one["kind"], one["metadata"]["name"]): one for one in documents()}
 
 
 def test_promtool_takes_what_prometheus_is_told() -> None:
@@ -63,6 +79,7 @@ async def check_queries(url: str) -> None:
             if await values("rate(narsil_lane_busy_seconds_total[1m])"):
                 break
             await asyncio.sleep(0.1)
-        found = {query: await values(query) for query in queries()}
+        found = {query: await values(query) for query in chain(queries(), adapter_queries())}
+    assert all(found[query] for query in adapter_queries())
     for name in ("dropped_total", "model_info", "lane_busy", "event_loop_lag", "process_cpu"):
         assert any(count for query, count in found.items() if name in query), name
