@@ -129,6 +129,7 @@ async def test_every_series_of_a_model_begins_at_0_when_it_is_loaded() -> None:
     for outcome in ("ok", "failed"):
         reloads = (("model", "fake"), ("outcome", outcome))
         assert found["narsil_model_reloads_total", reloads] == 0
+    assert found["narsil_queue_depth_rows", (("model", "fake"),)] == 0
 
 
 def test_a_model_that_is_loaded_again_keeps_its_counts() -> None:

@@ -1,0 +1,1 @@
+"""What is deployed: images, compose, dashboards, balancer, Kubernetes."""
