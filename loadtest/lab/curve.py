@@ -1,4 +1,4 @@
-"""``python -m loadtest.lab.curve RESULT.json OUT.svg``: latency by throughput, a line a wire.
+"""``python -m loadtest.lab.curve OUT.svg RESULT.json ...``: latency by throughput, a line a wire.
 
 ``RESULT.json`` is what ``narsil bench --json`` wrote, or what ``--keep`` left of it: figures and
 manifest without histograms, small enough to commit.
@@ -22,6 +22,12 @@ def kept(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"manifest": document["manifest"], "runs": runs}
 
 
+def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one document with the runs of all, and the first's manifest."""
+    runs = [run for document in documents for run in document["runs"]]
+    return {"manifest": documents[0]["manifest"], "runs": runs}
+
+
 def drawn(document: Mapping[str, Any]) -> str:
     """Return the SVG of p50 and p99 (ms) by samples a second."""
     panels = []
@@ -38,13 +44,14 @@ def drawn(document: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw one result."""
+    """Draw the results in one picture."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.lab.curve")
-    parser.add_argument("result", type=Path)
     parser.add_argument("svg", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--keep", type=Path, help="file to write the figures alone to")
     arguments = parser.parse_args(argv)
-    document = kept(json.loads(arguments.result.read_text(encoding="utf-8")))
+    texts = [path.read_text(encoding="utf-8") for path in arguments.results]
+    document = kept(joined([json.loads(text) for text in texts]))
     if arguments.keep:
         arguments.keep.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     arguments.svg.write_text(drawn(document), encoding="utf-8")

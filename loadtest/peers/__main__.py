@@ -32,7 +32,7 @@ from loadtest.wires.http1 import Http1Wire
 from loadtest.wires.kinds import KINDS, target
 from scheduler.errors import LoadError
 
-_VERIFIED, _TOLERANCE = 200, 1e-5
+_REQUESTS, _VERIFIED, _TOLERANCE = 300, 100, 1e-5
 _FIGURES = {"p50 ms": 1, "samples/s": 16}
 
 
@@ -75,7 +75,7 @@ def _both(
     """Serve with the peer and with Narsil; yield where, and requests that both answer rightly."""
     shape = workload.read_shape(arguments.artifact)
     mix = workload.Mix(((arguments.rows, 1.0),))
-    order = Order(mix, peer.encoding, shape.name, 1000, 1 << 28, 0)
+    order = Order(mix, peer.encoding, shape.name, _REQUESTS, 1 << 28, 0)
     write(folder, shape, order, bare.load(arguments.artifact, "torch_dlrm"))
     bodies = Bodies(folder)
     golden = Golden(folder, peer.encoding, _TOLERANCE)

@@ -1,6 +1,8 @@
 """The peers: how each is started and asked."""
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -66,7 +68,13 @@ def serving(peer: Peer, artifact: Path, body: bytes) -> Iterator[Target]:
     command = [str(python), str(script), str(artifact.resolve()), str(port)]
     log = (HOME / f"{peer.name}.log").open("wb")
     environment = {"PYTHONPATH": str(ROOT), "PATH": f"{python.parent}:/usr/bin:/bin"}
-    with log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
+    # A session of its own: some leave their workers behind when they are told to stop.
+    with (
+        log,
+        subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        ) as process,
+    ):
         try:
             headers = {"content-type": peer.content_type}
             target = Target("127.0.0.1", port, peer.path, headers)
@@ -76,7 +84,8 @@ def serving(peer: Peer, artifact: Path, body: bytes) -> Iterator[Target]:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait(peer: Peer, process: "subprocess.Popen[bytes]", target: Target, body: bytes) -> None:

@@ -91,9 +91,9 @@ def test_a_saved_result_is_drawn_from_its_figures_alone(tmp_path: Path) -> None:
            "p99_ms": 2.0, "response_histogram": "large"}  # fmt: skip
     result, small, svg = (tmp_path / name for name in ("a.json", "b.json", "a.svg"))
     result.write_bytes(orjson.dumps({"manifest": {}, "runs": [run]}))
-    assert curve.main([str(result), str(svg), "--keep", str(small)]) == 0
+    assert curve.main([str(svg), str(result), "--keep", str(small)]) == 0
     assert "response_histogram" not in small.read_text()
     again = tmp_path / "again.svg"
-    assert curve.main([str(small), str(again)]) == 0
+    assert curve.main([str(again), str(small)]) == 0
     assert again.read_text() == svg.read_text()
     assert "p99 by throughput" in svg.read_text()
