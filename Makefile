@@ -28,7 +28,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check format proto cpp-reference bars gpu-check fuzz clean
+.PHONY: serve test test-slow clients check format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
 serve: $(SERVE)
@@ -79,6 +79,20 @@ cpp-reference: $(SERVE)
 bars: $(SERVE) $(REFERENCE)/manifest.json
 	$(BIN)/python -m loadtest.bars $(REFERENCE) $(ARGS)
 
+# Servers from PyPI with the same artifact: make peer PEER=mosec installs one, each in a virtualenv of
+# its own; make peers installs all and prints the table (docs/benchmarks.md).
+PEERS   := litserve mosec ray
+peer: .peers/$(PEER)/.installed
+
+peers: $(PEERS:%=.peers/%/.installed) $(SERVE) $(REFERENCE)/manifest.json
+	$(BIN)/python -m loadtest.peers $(REFERENCE) $(ARGS)
+
+.peers/%/.installed: loadtest/peers/%/requirements.txt loadtest/peers/requirements.txt
+	@echo "installing $* into .peers/$* ..."
+	@$(PYTHON) -m venv .peers/$*
+	@.peers/$*/bin/python -m pip -qq --disable-pip-version-check install -r loadtest/peers/requirements.txt -r $<
+	@touch $@
+
 # On a machine with a CUDA device: every path, graph and kernel, in one table (docs/cuda.md).
 # GPU_PYTHON=python3 takes an interpreter that has PyTorch and FBGEMM for CUDA already.
 GPU_PYTHON ?= $(BIN)/python
@@ -115,4 +129,4 @@ $(SCHEMATHESIS): | $(BIN)/python
 	$(VENV)/schemathesis/bin/python -m pip -qq --disable-pip-version-check install schemathesis==4.32.5
 
 clean:
-	rm -rf $(VENV) .clients artifacts .narsil build *.egg-info
+	rm -rf $(VENV) .clients .peers artifacts .narsil build *.egg-info

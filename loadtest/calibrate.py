@@ -70,6 +70,8 @@ def ceiling(job: processes.Job) -> Ceiling:
             in_flight=max(job.in_flight, IN_FLIGHT * job.stride),
             tolerance=float("inf"),
             cancel_every=0,
+            stop_pid=0,
+            stop_after_s=float("inf"),
         )
         outcome = processes.run(alone)
     answered = max(1, outcome.answered)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loadtest import bare, closed, compare, figures, flags, html, progress, session, slo, workload
+from loadtest.encodings import Context
 from loadtest.flags import BARE
 from loadtest.lab.manifest import manifest
 from loadtest.schedule import ScheduleError
@@ -51,7 +52,7 @@ def machine() -> dict[str, object]:
 
 
 def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    shape = _shape(arguments.artifact)
+    shape = _fitting(_shape(arguments.artifact), arguments.ranking)
     head = {**manifest(arguments), "command": ["narsil", "bench", *argv]}
     print(json.dumps(head))
     backend = None
@@ -71,6 +72,18 @@ def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     return report.code
 
 
+def _fitting(shape: workload.ModelShape, context: Context) -> workload.ModelShape:
+    """Return ``shape`` if it has what ``context`` takes. Raises LoadError."""
+    left = shape.dense_features - context.columns, len(shape.features) - context.features
+    if min(left) < 0 or not any(left):
+        raise LoadError(
+            f"--ranking {context.columns}+{context.features}: the model has "
+            f"{shape.dense_features} dense columns and {len(shape.features)} id features, "
+            "and something must be left for the candidates"
+        )
+    return shape
+
+
 def _shape(artifact: Path) -> workload.ModelShape:
     try:
         return workload.read_shape(artifact)
@@ -84,7 +97,7 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Setting]:
     loads = loads or [(concurrency, 0.0) for concurrency in arguments.concurrency]
     for _ in range(arguments.repeats):
         for wire, rows, load in itertools.product(arguments.wire, arguments.rows, loads):
-            mix = Mix(rows, arguments.pooling, arguments.zipf)
+            mix = Mix(rows, arguments.pooling, arguments.zipf, arguments.ranking)
             if wire == BARE:
                 if load == (1, 0.0):
                     yield Setting(wire, "", mix)
@@ -163,7 +176,8 @@ class _Report:
         """Print and keep a run."""
         line = self.session.figures(measured)
         self._print(line)
-        self._runs.append({**line, **figures.detail(measured.outcome)})
+        samples = {"samples": measured.samples} if measured.samples else {}
+        self._runs.append({**line, **figures.detail(measured.outcome), **samples})
         given, outcome = self.session.arguments, measured.outcome
         asked = outcome.answered + outcome.errors
         if outcome.mismatches or outcome.errors > given.max_error_rate * asked or not asked:

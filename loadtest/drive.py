@@ -3,16 +3,14 @@
 asyncio's timers, and uvloop's, are a millisecond coarse, which is more than many a latency here.
 """
 
-import contextlib
 import math
-import select
 import time
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from loadtest.closed import NoServerError
+from loadtest.pool import NO_SERVER, Pool, Reopen
 from loadtest.record import Outcome, Recorder
 from loadtest.schedule import Times
 from loadtest.wires.base import Answer, Wire
@@ -47,7 +45,8 @@ class Plan:
     With ``due_s`` (seconds from the start, warm-up included) an open loop; else a closed one with
     ``in_flight`` requests. ``check`` says whether the answer to body ``number`` is right. What has
     no answer ``drain_s`` after the last send counts as failed. Every ``cancel_every``-th request is
-    given up ``cancel_after_s`` after its send; 0: none.
+    given up ``cancel_after_s`` after its send; 0: none. ``signal_s`` after the warm-up the server
+    is told to stop: what was sent later is in ``ends`` only.
     """
 
     bodies: Bodies
@@ -61,15 +60,27 @@ class Plan:
     drain_s: float = 10.0
     cancel_every: int = 0
     cancel_after_s: float = 0.0
+    signal_s: float = math.inf
 
 
-def run(wires: Sequence[Wire], plan: Plan, start_s: float, seen: Seen | None = None) -> Outcome:
-    """Carry out ``plan`` from ``start_s`` (perf_counter) on. Raises NoServerError."""
-    return _Loop(wires, plan, start_s, [0, 0, 0] if seen is None else seen).run()
+def run(
+    wires: Sequence[Wire],
+    plan: Plan,
+    start_s: float,
+    seen: Seen | None = None,
+    reopen: Reopen | None = None,
+) -> Outcome:
+    """Carry out ``plan`` from ``start_s`` (perf_counter) on.
+
+    Raises NoServerError, with ``reopen`` never: it opens another connection when one is gone.
+    """
+    pool = Pool(wires, reopen)
+    return _Loop(pool, plan, start_s, [0, 0, 0] if seen is None else seen).run()
 
 
 class _Loop:
-    def __init__(self, wires: Sequence[Wire], plan: Plan, start_s: float, seen: Seen) -> None:
+    def __init__(self, pool: Pool, plan: Plan, start_s: float, seen: Seen) -> None:
+        self._pool = pool
         self._plan = plan
         self._seen = seen
         self._start_s = start_s
@@ -78,20 +89,15 @@ class _Loop:
         self._due_s = [] if plan.due_s is None else plan.due_s.tolist()
         self._open = plan.due_s is not None
         self._next = 0
-        self._wires = {wire.fileno(): wire for wire in wires}
-        self._turns = deque(wires)
         # Requests whose time has come, until a connection is free; then, until they are answered.
         self._waiting: deque[tuple[int, float]] = deque()
         self._asked: dict[int, tuple[float, float]] = {}
-        self._leaving: deque[tuple[float, int, Wire]] = deque()
-        self._dirty: set[Wire] = set()
-        self._blocked: set[int] = set()
-        self._epoll = select.epoll()
+        self._leaving: deque[tuple[float, int]] = deque()
+        self._signal_s = self._begin_s + plan.signal_s
+        self._nobody = False
         self._recorder = Recorder(plan.measure_s)
 
     def run(self) -> Outcome:
-        for fileno in self._wires:
-            self._epoll.register(fileno, select.EPOLLIN)
         time.sleep(max(0.0, self._start_s - time.perf_counter()))
         cpu_s = time.process_time()
         try:
@@ -99,13 +105,17 @@ class _Loop:
                 self._come_due()
                 self._cancel_due()
                 self._ask_waiting()
-                self._flush()
-                self._read(self._wait_s())
+                self._pool.flush()
+                for answer in self._pool.receive(self._wait_s()):
+                    self._take(answer)
         finally:
-            self._epoll.close()
+            self._pool.close()
         elapsed_s = time.perf_counter() - self._begin_s
-        left_s = [s for s, _ in self._asked.values()] + [s for _, s in self._waiting]
-        for intended_s in left_s:
+        now_s = time.perf_counter()
+        left_s = [*self._asked.values(), *((s, now_s) for _, s in self._waiting)]
+        for intended_s, asked_s in left_s:
+            if self._stopped(asked_s, now_s, UNANSWERED):
+                continue
             if self._counts(intended_s, math.inf):
                 self._recorder.unanswered += 1
                 self._recorder.failed(UNANSWERED, "no answer by the end of the run")
@@ -113,15 +123,19 @@ class _Loop:
 
     def _over(self) -> bool:
         now_s = time.perf_counter()
-        sending = self._next < len(self._due_s) if self._open else now_s < self._end_s
+        sending = self._next < len(self._due_s) if self._open else self._asking(now_s)
         if sending:
             return False
         return not (self._asked or self._waiting) or now_s > self._end_s + self._plan.drain_s
 
+    def _asking(self, now_s: float) -> bool:
+        # Where nobody listens any more a closed loop would only be refused, as fast as it can.
+        return now_s < self._end_s and not self._nobody
+
     def _come_due(self) -> None:
         now_s = time.perf_counter()
         if not self._open:
-            while now_s < self._end_s and self._under_way() < self._plan.in_flight:
+            while self._asking(now_s) and self._under_way() < self._plan.in_flight:
                 self._waiting.append((self._next, now_s))
                 self._next += 1
             return
@@ -138,55 +152,29 @@ class _Loop:
         return len(self._asked) + len(self._waiting)
 
     def _ask_waiting(self) -> None:
-        busy = 0
-        while self._waiting and busy < len(self._turns):
-            wire = self._turns[0]
-            self._turns.rotate(-1)
-            if not wire.free:
-                busy += 1
-                continue
-            busy = 0
-            ticket, intended_s = self._waiting.popleft()
-            self._asked[ticket] = (intended_s, time.perf_counter())
-            wire.ask(ticket, self._plan.bodies[self._number(ticket)])
+        while self._waiting:
+            ticket, intended_s = self._waiting[0]
+            asked_s = time.perf_counter()
+            if not self._pool.ask(ticket, self._plan.bodies[self._number(ticket)]):
+                return
+            self._waiting.popleft()
+            self._asked[ticket] = (intended_s, asked_s)
             self._seen[SENT] += 1
-            self._dirty.add(wire)
             if self._plan.cancel_every and ticket % self._plan.cancel_every == 0:
                 leave_s = time.perf_counter() + self._plan.cancel_after_s
-                self._leaving.append((leave_s, ticket, wire))
+                self._leaving.append((leave_s, ticket))
 
     def _cancel_due(self) -> None:
         while self._leaving and self._leaving[0][0] <= time.perf_counter():
-            _, ticket, wire = self._leaving.popleft()
+            _, ticket = self._leaving.popleft()
             if ticket not in self._asked:
                 continue
             intended_s, _ = self._asked.pop(ticket)
             self._recorder.cancelled += self._counts(intended_s, time.perf_counter())
-            del self._wires[wire.fileno()]
-            was = wire.fileno()
-            wire.cancel(ticket)
-            if wire.fileno() != was:
-                self._blocked.discard(was)
-            # HTTP/1.1 cancels by a new connection, whose number may be the old one's.
-            self._wires[wire.fileno()] = wire
-            with contextlib.suppress(FileExistsError):
-                self._epoll.register(wire.fileno(), select.EPOLLIN)
-            self._dirty.add(wire)
+            self._pool.cancel(ticket)
 
     def _number(self, ticket: int) -> int:
         return (self._plan.first + ticket * self._plan.stride) % len(self._plan.bodies)
-
-    def _flush(self) -> None:
-        for wire in self._dirty:
-            wire.flush()
-            if wire.blocked != (wire.fileno() in self._blocked):
-                self._watch(wire)
-        self._dirty.clear()
-
-    def _watch(self, wire: Wire) -> None:
-        self._blocked ^= {wire.fileno()}
-        also = select.EPOLLOUT if wire.blocked else 0
-        self._epoll.modify(wire.fileno(), select.EPOLLIN | also)
 
     def _wait_s(self) -> float:
         now_s = time.perf_counter()
@@ -195,25 +183,17 @@ class _Loop:
             next_s = min(next_s, self._start_s + self._due_s[self._next])
         if self._leaving:
             next_s = min(next_s, self._leaving[0][0])
-        timers_s = min(wire.due_s for wire in self._turns)
-        return max(0.0, min(next_s, timers_s) - now_s)
-
-    def _read(self, wait_s: float) -> None:
-        # epoll waits in milliseconds; select, which can wait for an epoll, in microseconds.
-        if wait_s > 0:
-            select.select([self._epoll], [], [], wait_s)
-        ready = {fileno for fileno, _ in self._epoll.poll(0)}
-        now_s = time.perf_counter()
-        ready |= {fileno for fileno, wire in self._wires.items() if wire.due_s <= now_s}
-        for fileno in ready:
-            wire = self._wires[fileno]
-            for answer in wire.receive():
-                self._take(answer)
-            self._dirty.add(wire)
+        return max(0.0, min(next_s, self._pool.due_s) - now_s)
 
     def _take(self, answer: Answer) -> None:
         now_s = time.perf_counter()
+        if answer.ticket not in self._asked:  # given up, then lost
+            return
         intended_s, asked_s = self._asked.pop(answer.ticket)
+        if answer.status == NO_SERVER:
+            self._nobody = True
+        if self._stopped(asked_s, now_s, answer.status):
+            return
         counts = self._counts(intended_s, now_s)
         if answer.status:
             self._seen[FAILED] += 1
@@ -226,15 +206,14 @@ class _Loop:
         if counts:
             self._recorder.answered(now_s - self._begin_s, now_s - intended_s, now_s - asked_s)
 
+    def _stopped(self, asked_s: float, done_s: float, status: str) -> bool:
+        """Note what came after the signal; say whether that is all there is to note."""
+        if done_s < self._signal_s:
+            return False
+        later = asked_s >= self._signal_s
+        self._recorder.ends[("later" if later else "in_flight", status or "ok")] += 1
+        return later
+
     def _counts(self, intended_s: float, done_s: float) -> bool:
         # Closed loop: what completes after the warm-up. Open: what was to be sent after it.
         return (intended_s if self._open else done_s) >= self._begin_s
-
-
-def abandon(wires: Sequence[Wire]) -> None:
-    """Close ``wires``, whatever state they are in."""
-    for wire in wires:
-        try:
-            wire.close()
-        except NoServerError:
-            continue

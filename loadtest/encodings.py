@@ -1,7 +1,8 @@
 """Bodies of the wires: tensors in, scores out."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -16,21 +17,45 @@ Encoding = Literal["json", "protobuf", "oip"]
 DENSE, LENGTHS, VALUES = "float_features", "id_list_features.lengths", "id_list_features.values"
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The user's part of a ranking request: so many leading dense columns and id features."""
+
+    columns: int = 0
+    features: int = 0
+
+
+NO_CONTEXT = Context()
+
+
 def encode(
-    encoding: Encoding, model: str, features: Sequence[str], inputs: Mapping[str, Array]
+    encoding: Encoding,
+    model: str,
+    features: Sequence[str],
+    inputs: Mapping[str, Array],
+    context: Context = NO_CONTEXT,
 ) -> bytes:
-    """Return a request's body; ``inputs`` is TorchRec's layout."""
+    """Return a request's body; ``inputs`` is TorchRec's layout, any ``context`` spelled out.
+
+    Raises ValueError for a context in predictor.proto, which has no words for it.
+    """
     if encoding == "protobuf":
+        if context != NO_CONTEXT:
+            raise ValueError("predictor.proto knows no context")
         return encode_request(len(inputs[DENSE]), inputs)
+    user, own = _parted(inputs, context)
     if encoding == "oip":
-        return _encode_oip(model, inputs)
-    bags = {
-        feature: _bags(lengths, values)
-        for feature, lengths, values in zip(
-            features, inputs[LENGTHS], _by_feature(inputs), strict=True
-        )
-    }
-    document = {"float_features": inputs[DENSE], "id_list_features": bags}
+        return _encode_oip(model, {f"context.{name}": array for name, array in user.items()} | own)
+    document = _document(features[context.features :], own)
+    if user:
+        once = _document(features[: context.features], user)
+        # Of one row: a context is flat.
+        document["context"] = {
+            **({"float_features": once["float_features"][0]} if DENSE in user else {}),
+            "id_list_features": {
+                name: bag for name, (bag,) in once.get("id_list_features", {}).items()
+            },
+        }
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -45,6 +70,43 @@ def decode(encoding: Encoding, body: bytes) -> dict[str, Array]:
         return {name: np.array(scores, np.float32) for name, scores in predictions.items()}
     except (DecodeError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not an answer: {error}") from error
+
+
+def _parted(
+    inputs: Mapping[str, Array], context: Context
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the user's tensors, of one row, and the candidates'."""
+    if context == NO_CONTEXT:
+        return {}, dict(inputs)
+    columns, features = context.columns, context.features
+    dense, lengths, bags = inputs[DENSE], inputs[LENGTHS], _by_feature(inputs)
+    once = [bag[:length] for bag, length in zip(bags, lengths[:features, 0], strict=False)]
+    user = {DENSE: dense[:1, :columns], LENGTHS: lengths[:features, :1], VALUES: _joined(once)}
+    rest = _joined(bags[features:])
+    own = {DENSE: dense[:, columns:], LENGTHS: lengths[features:], VALUES: rest}
+    return _without_empty(user), _without_empty(own)
+
+
+def _without_empty(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Leave out the tensors of no columns or no features."""
+    bare = [name for name in (DENSE,) if not inputs[name].shape[1]]
+    bare += [LENGTHS, VALUES] if not len(inputs[LENGTHS]) else []
+    return {name: array for name, array in inputs.items() if name not in bare}
+
+
+def _joined(bags: Sequence[Array]) -> Array:
+    return np.concatenate([np.zeros(0, np.int32), *bags])
+
+
+def _document(features: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if DENSE in inputs:
+        document["float_features"] = np.ascontiguousarray(inputs[DENSE])
+    if LENGTHS in inputs:
+        parts = zip(features, inputs[LENGTHS], _by_feature(inputs), strict=True)
+        bags = {feature: _bags(lengths, values) for feature, lengths, values in parts}
+        document["id_list_features"] = bags
+    return document
 
 
 def _by_feature(inputs: Mapping[str, Array]) -> list[Array]:

@@ -48,6 +48,14 @@ def goodput(outcome: Outcome, limit_s: float) -> float:
     return round(within * outcome.answered / outcome.elapsed_s, 1)
 
 
+def after_signal(outcome: Outcome) -> dict[str, dict[str, int]]:
+    """Return what became of requests in flight at the SIGTERM, and of later ones, by status."""
+    return {
+        when: {status: n for (phase, status), n in outcome.ends.items() if phase == when}
+        for when in ("in_flight", "later")
+    }
+
+
 def detail(outcome: Outcome) -> dict[str, object]:
     """Return what only the JSON file holds: histograms and the figures over time."""
     return {

@@ -8,6 +8,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from loadtest import schedule, slo, workload
+from loadtest.encodings import NO_CONTEXT
 from loadtest.wires.kinds import KINDS
 
 BARE = "bare"
@@ -51,6 +52,12 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add("--cancel-every", type=int, default=0, help="give up every N-th request (HTTP/1.1: "
         f"disconnect); 0: none {shown}")  # fmt: skip
     add("--cancel-after-ms", type=_not_negative, default=1.0, help=f"its send {shown}")
+    add("--slow-readers", type=_share, default=0.0, help="so many more clients, as a share of "
+        f"those in flight (open loop: of connections), read at a trickle {shown}")  # fmt: skip
+    add("--slow-bytes", type=_count, default=64, help=f"that they read 50 times a second {shown}")
+    add("--stop-pid", type=_count, help="of the server on this machine: it gets a SIGTERM in the "
+        "middle")  # fmt: skip
+    add("--signal-after", type=_not_negative, help="seconds of measuring (default: half of them)")
     add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
 
 
@@ -63,6 +70,9 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
         help=f"ids a bag: one, geometric:MEAN, heavy:MEAN {shown}")  # fmt: skip
     add("--zipf", type=_not_negative, default=0.0,
         help=f"exponent of the ids' popularity; 0: uniform {shown}")  # fmt: skip
+    add("--ranking", type=workload.parse_context, default=NO_CONTEXT, metavar="COLUMNS+FEATURES",
+        help="rows are candidates of one user, whose leading dense columns and id features are "
+        "sent once (wires with JSON or of the Open Inference Protocol)")  # fmt: skip
     add("--requests", type=_count, default=10_000, help=f"distinct ones {shown}")
     add("--memory-mb", type=_count, default=512, help=f"that they may take {shown}")
     add("--seed", type=int, default=0, help=f"of requests and arrivals {shown}")
@@ -82,15 +92,15 @@ def _add_judgement(parser: argparse.ArgumentParser) -> None:
     add("--verify", action="store_true", help="compare every answer with the artifact's scores")
     add("--tolerance", type=_above_zero, default=1e-5, help=f"of a score {shown}")
     add("--no-calibration", action="store_true", help="skip measuring the generator alone")
+    add("--metrics", default="", help="URL of the server's /metrics, to sample during the runs")
     add("--json", type=Path, help="file to write everything to")
     add("--html", type=Path, help="page to write plots to")
 
 
 def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    for wire in arguments.wire:
-        for url in arguments.url if wire != BARE else ():
-            if not _fits(url, wire):
-                parser.error(f"--url {url}: --wire {wire} expects {KINDS[wire].scheme}://HOST:PORT")
+    _check_wires(parser, arguments)
+    if arguments.metrics and urlsplit(arguments.metrics).scheme not in ("http", "https"):
+        parser.error(f"--metrics {arguments.metrics}: expected http://HOST:PORT/metrics")
     if arguments.max_error_rate is None:
         arguments.max_error_rate = 0.001 if arguments.slo else 0.0
     if arguments.arrivals.kind == "trace" and not arguments.rate:
@@ -98,9 +108,25 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
             arguments.rate = [schedule.trace_rate(arguments.arrivals.detail)]
         except schedule.ScheduleError as error:
             parser.error(str(error))
+    if arguments.signal_after is None:
+        arguments.signal_after = arguments.seconds / 2
     # A search is asked for by giving no load.
     arguments.search = bool(arguments.slo) and not (arguments.rate or arguments.concurrency)
     arguments.concurrency = arguments.concurrency or [1]
+
+
+def _check_wires(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    for wire in arguments.wire:
+        if wire == BARE:
+            continue
+        kind = KINDS[wire]
+        for url in arguments.url:
+            if not _fits(url, wire):
+                parser.error(f"--url {url}: --wire {wire} expects {kind.scheme}://HOST:PORT")
+        if arguments.ranking != NO_CONTEXT and kind.encoding == "protobuf":
+            parser.error(f"--ranking: {wire} carries predictor.proto, which knows no context")
+        if arguments.slow_readers and kind.scheme == "https":
+            parser.error("--slow-readers: HTTP/3 reads datagrams; take a wire over TCP")
 
 
 def _fits(url: str, wire: str) -> bool:
@@ -150,6 +176,12 @@ def _count(text: str) -> int:
 def _above_zero(text: str) -> float:
     if not 0 < float(text) < math.inf:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return float(text)
+
+
+def _share(text: str) -> float:
+    if not 0 <= float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 1, got {text}")
     return float(text)
 
 

@@ -29,12 +29,14 @@ def page(document: Mapping[str, Any]) -> str:
     """Return the page for ``document``, the content of a JSON result."""
     runs: list[Run] = [{**run, "number": n} for n, run in enumerate(document["runs"], 1)]
     drawn = [run for run in runs if "windows" in run and run["requests"]]
+    sampled = [run for run in runs if run.get("samples")]
     command = " ".join(document["manifest"]["command"])
     parts = [
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(command)}</title>',
         f"<style>{_STYLE}</style><h1>narsil bench</h1><pre>{escape(command)}</pre>",
         _table(runs),
         *(chart(panels) for panels in _panels(drawn)),
+        *(chart(_server_side(sampled[:_MOST_LINES])) for _ in sampled[:1]),
         _generator(document["generator_alone"]),
         f"<h2>Manifest</h2><pre>{escape(json.dumps(document['manifest'], indent=1))}</pre>",
     ]
@@ -103,6 +105,21 @@ def _over_time(runs: Sequence[Run], name: str, label: str) -> Panel:
         for run, color in _colored(runs)
     ]
     return Panel(f"{label} over time", "seconds", label, tuple(lines))
+
+
+def _server_side(runs: Sequence[Run]) -> list[Panel]:
+    """Return what the server's metrics said: batches and the queue, over time."""
+    shown = {"batch_rows": "rows a batch", "queue_ms": "wait in the queue (ms)",
+             "queued_rows": "rows waiting"}  # fmt: skip
+    panels = []
+    for name, label in shown.items():
+        lines = [
+            Series(f"run {run['number']}", [one["at_s"] for one in run["samples"]],
+                   [one[name] for one in run["samples"]], color)
+            for run, color in _colored(runs)
+        ]  # fmt: skip
+        panels.append(Panel(f"{label}, by the server", "seconds", label, tuple(lines)))
+    return panels
 
 
 def _colored(runs: Sequence[Run]) -> list[tuple[Run, str]]:

@@ -4,10 +4,14 @@ import contextlib
 import gc
 import math
 import multiprocessing
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from ctypes import c_int64
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
@@ -20,7 +24,7 @@ from loadtest.record import Outcome, total
 from loadtest.requests import Bodies, Golden
 from loadtest.schedule import Times
 from loadtest.wires.base import Target
-from loadtest.wires.connect import connected
+from loadtest.wires.connect import SCHEMES, connected
 
 _START_DELAY_S = 0.05
 _LOOK_S = 0.25
@@ -33,7 +37,8 @@ class Job:
 
     With ``due_s`` an open loop, else a closed one with ``in_flight`` requests. With a
     ``tolerance`` every answer is compared with its golden scores. ``stride`` is how many processes
-    share it, ``connections`` among them.
+    share it, ``connections`` among them. ``stop_after_s`` after the warm-up ``stop_pid`` gets a
+    SIGTERM.
     """
 
     scheme: str
@@ -48,6 +53,8 @@ class Job:
     tolerance: float = math.inf
     cancel_every: int = 0
     cancel_after_s: float = 0.0
+    stop_pid: int = 0
+    stop_after_s: float = math.inf
     first: int = 0
     stride: int = 1
 
@@ -74,6 +81,7 @@ def run(job: Job, look: Look | None = None) -> Outcome:
         start_s = time.perf_counter() + _START_DELAY_S
         for pipe in pipes:
             pipe.send(start_s)
+        stack.enter_context(_stopping(job, start_s))
         waiting = list(pipes)
         parts = []
         while waiting:
@@ -96,14 +104,36 @@ def work(job: Job, pipe: Connection, seen: Any) -> None:
             bodies, job.warmup_s, job.measure_s, job.due_s, job.in_flight, job.first, job.stride,
             golden.check if golden else None,
             cancel_every=job.cancel_every, cancel_after_s=job.cancel_after_s,
+            signal_s=job.stop_after_s,
         )  # fmt: skip
+        reopen = partial(SCHEMES[job.scheme], job.target) if job.stop_pid else None
         with connected(job.scheme, job.target, job.connections) as wires, _no_collection():
             pipe.send(None)
-            pipe.send(drive.run(wires, plan, pipe.recv(), seen))
+            pipe.send(drive.run(wires, plan, pipe.recv(), seen, reopen))
     except NoServerError as error:
         pipe.send(error)
     except (KeyboardInterrupt, BrokenPipeError, EOFError):
         return
+
+
+@contextlib.contextmanager
+def _stopping(job: Job, start_s: float) -> Iterator[None]:
+    """Send the SIGTERM when its time has come."""
+    if not job.stop_pid:
+        yield
+        return
+    wait_s = start_s + job.warmup_s + job.stop_after_s - time.perf_counter()
+
+    def stop() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.stop_pid, signal.SIGTERM)
+
+    timer = threading.Timer(wait_s, stop)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _part(job: Job, number: int) -> Job:

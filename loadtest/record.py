@@ -19,7 +19,8 @@ class Outcome:
 
     ``response`` counts from the intended send, ``service`` from the actual one, ``lag`` is how
     late the generator came to each send. ``windows`` are the responses by when they came.
-    Failed requests are in ``failures`` only.
+    Failed requests are in ``failures`` only. ``ends`` says what became of the requests that were
+    "in_flight" when the server was told to stop, and of the "later" ones, which are nowhere else.
     """
 
     offered: int
@@ -35,6 +36,7 @@ class Outcome:
     unanswered: int
     cancelled: int
     cpu_s: float
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def answered(self) -> int:
@@ -67,6 +69,7 @@ class Outcome:
             unanswered=self.unanswered + other.unanswered,
             cancelled=self.cancelled + other.cancelled,
             cpu_s=self.cpu_s + other.cpu_s,
+            ends=self.ends + other.ends,
         )
 
 
@@ -93,6 +96,7 @@ class Recorder:
     unanswered: int = 0
     cancelled: int = 0
     failures: Failures = field(default_factory=Failures)
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter)
     _done: "array[float]" = field(default_factory=_doubles)
     _response: "array[float]" = field(default_factory=_doubles)
     _service: "array[float]" = field(default_factory=_doubles)
@@ -131,6 +135,7 @@ class Recorder:
             unanswered=self.unanswered,
             cancelled=self.cancelled,
             cpu_s=cpu_s,
+            ends=self.ends,
         )
 
     def _windows(

@@ -56,7 +56,7 @@ def write(folder: Path, shape: ModelShape, order: Order, backend: Backend | None
     written = 0
     with (folder / _BODIES).open("wb") as file:
         for rows, inputs in draws(shape, order.mix, order.count, order.seed):
-            body = encode(order.encoding, order.model, shape.features, inputs)
+            body = encode(order.encoding, order.model, shape.features, inputs, order.mix.context)
             if ends and written + len(body) > order.most_bytes:
                 break
             written += file.write(body)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loadtest import calibrate, figures, processes, requests
+from loadtest import beside, calibrate, figures, processes, requests
 from loadtest.calibrate import Ceiling
 from loadtest.record import Outcome
 from loadtest.schedule import Arrivals
@@ -17,6 +17,7 @@ from loadtest.workload import Mix, ModelShape
 from scheduler.backend import Backend
 
 _CONNECTIONS = 64
+_SAMPLE_S, _MOST_SAMPLES = 0.25, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An outcome, the mean of its requests' rows, and why it is invalid, if it is."""
+    """An outcome, the mean of its requests' rows, and why it is invalid, if it is.
+
+    ``slow`` is what became of the slow readers' requests, ``samples`` what the metrics said.
+    """
 
     setting: Setting
     outcome: Outcome
     rows: float
     faults: list[str]
+    slow: dict[str, int] = field(default_factory=dict)
+    samples: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -66,9 +72,19 @@ class Session:
         """Carry out one run. Raises NoServerError or ScheduleError."""
         job = self._job(setting, seconds or self.arguments.seconds)
         alone = self._ceiling(setting, job)
-        outcome = processes.run(job, self.look)
+        given = self.arguments
+        clients = setting.concurrency if not setting.rate else job.connections
+        count = math.ceil(given.slow_readers * clients)
+        every_s = max(_SAMPLE_S, job.measure_s / _MOST_SAMPLES)
+        with (
+            beside.sampled(given.metrics, every_s) as samples,
+            beside.slow_readers(job, count, given.slow_bytes) as slow,
+        ):
+            outcome = processes.run(job, self.look)
         rows = float(requests.Bodies(job.folder).rows.mean())
-        return Measured(setting, outcome, rows, calibrate.faults(outcome, alone))
+        figures_of_slow = slow.figures() if count else {}
+        why = calibrate.faults(outcome, alone)
+        return Measured(setting, outcome, rows, why, figures_of_slow, samples)
 
     def figures(self, measured: Measured) -> dict[str, object]:
         """Return the labels and figures of a run."""
@@ -82,6 +98,10 @@ class Session:
             line["goodput_per_s"] = figures.goodput(outcome, limit_s)
         if given.slo:
             line["slo"], line["slo_met"] = str(given.slo), given.slo.met(outcome)
+        if outcome.ends:
+            line["after_sigterm"] = figures.after_signal(outcome)
+        if measured.slow:
+            line["slow_readers"] = measured.slow
         if given.verify:
             line["mismatches"] = outcome.mismatches
         if measured.faults:
@@ -111,6 +131,8 @@ class Session:
             stride=count,
             cancel_every=given.cancel_every,
             cancel_after_s=given.cancel_after_ms / 1e3,
+            stop_pid=given.stop_pid or 0,
+            stop_after_s=given.signal_after if given.stop_pid else math.inf,
         )
 
     def _connections(self, setting: Setting, count: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.encodings import DENSE, LENGTHS, VALUES, Encoding, encode
+from loadtest.encodings import DENSE, LENGTHS, NO_CONTEXT, VALUES, Context, Encoding, encode
 from scheduler.types import Array
 
 # Scatters ids over a table; a prime above any table's rows, so that no two ids meet.
@@ -47,11 +47,15 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What requests are like: rows and how often, pooling, and Zipf's exponent of the ids."""
+    """What requests are like: rows and how often, pooling, and Zipf's exponent of the ids.
+
+    With a ``context`` the rows of a request are candidates of one user.
+    """
 
     rows: tuple[tuple[int, float], ...] = ((100, 1.0),)
     pooling: Pooling = Pooling()
     zipf: float = 0.0
+    context: Context = NO_CONTEXT
 
     def __str__(self) -> str:
         if len(self.rows) == 1:
@@ -75,6 +79,15 @@ def parse_pooling(text: str) -> Pooling:
     if kind not in ("one", "geometric", "heavy") or not 1 <= pooling.mean <= _MOST_POOLED:
         raise ValueError(f"expected one, geometric:MEAN or heavy:MEAN (1 to 1000), got {text!r}")
     return pooling
+
+
+def parse_context(text: str) -> Context:
+    """Read ``8+16``, the user's dense columns and id features. Raises ValueError."""
+    columns, _, features = text.partition("+")
+    context = Context(int(columns), int(features or 0))
+    if min(context.columns, context.features) < 0 or context == NO_CONTEXT:
+        raise ValueError(f"expected COLUMNS+FEATURES of the user, got {text!r}")
+    return context
 
 
 def read_shape(artifact: Path) -> ModelShape:
@@ -113,15 +126,23 @@ def make_bodies(
 def draw(
     shape: ModelShape, rows: int, rng: np.random.Generator, mix: Mix | None = None
 ) -> dict[str, Array]:
-    """Return the tensors of one random request, int32 ids; one id a bag unless ``mix`` says."""
+    """Return the tensors of one random request, int32 ids; one id a bag unless ``mix`` says.
+
+    A context is spelled out: the user's part is the same in every row.
+    """
     mix = mix or Mix()
     lengths = mix.pooling.lengths((len(shape.features), rows), rng)
+    user = mix.context
+    lengths[: user.features] = lengths[: user.features, :1]
     limits = np.repeat(np.array(shape.table_rows, np.int64), lengths.sum(axis=1))
-    return {
-        VALUES: _ids(limits, mix.zipf, rng),
-        DENSE: rng.standard_normal((rows, shape.dense_features), np.float32),
-        LENGTHS: lengths,
-    }
+    values = _ids(limits, mix.zipf, rng)
+    dense = rng.standard_normal((rows, shape.dense_features), np.float32)
+    dense[:, : user.columns] = dense[:1, : user.columns]
+    place = 0
+    for bag in lengths[: user.features, 0].tolist():
+        values[place : place + bag * rows] = np.tile(values[place : place + bag], rows)
+        place += bag * rows
+    return {VALUES: values, DENSE: dense, LENGTHS: lengths}
 
 
 def _ids(limits: Array, exponent: float, rng: np.random.Generator) -> Array:

@@ -16,13 +16,17 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go, and what every one of them says beside its body."""
+    """Where requests go, and what every one of them says beside its body.
+
+    ``read_bytes`` at most are read from a TCP connection at a time.
+    """
 
     host: str
     port: int
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     ca: str = ""
+    read_bytes: int = _READ_BYTES
 
     @property
     def authority(self) -> str:
@@ -92,6 +96,8 @@ class TcpWire(ABC):
         except OSError as error:
             raise NoServerError(str(error)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if target.read_bytes < _READ_BYTES:  # nor may the kernel read ahead, as far as it lets us
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, target.read_bytes)
         self._socket.setblocking(False)
         self._rest: bytes | memoryview = b""
 
@@ -125,7 +131,7 @@ class TcpWire(ABC):
     def receive(self) -> list[Answer]:
         """Read once; return the answers that are now complete."""
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = self._socket.recv(self._target.read_bytes)
         except BlockingIOError:
             return []
         except OSError as error:

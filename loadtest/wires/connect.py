@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from loadtest.closed import NoServerError
-from loadtest.drive import abandon
+from loadtest.pool import abandon
 from loadtest.wires.base import Target, Wire
 from loadtest.wires.grpc import GrpcWire
 from loadtest.wires.http1 import Http1Wire

@@ -1,0 +1,1 @@
+"""Servers from PyPI with the same artifact, beside Narsil."""
