@@ -37,7 +37,9 @@ def show(
         console.print(f"  {'model':<8} none yet")
     for model in served:
         where = f" on {model.config.device}" if model.config.device else ""
-        console.print(f"  {'model':<8} {model.spec.name} version {model.spec.version}{where}")
+        beside = f", beside it {', '.join(model.others)}" if model.others else ""
+        version_of = f"version {model.spec.version}{beside}"
+        console.print(f"  {'model':<8} {model.spec.name} {version_of}{where}")
     for name, urls in addresses.items():
         console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
     lines = _lines_to_try(config, served, _urls_to_try(config, addresses))

@@ -70,10 +70,11 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A loaded model: what was asked for, and what it turned out to be."""
+    """A loaded model: what was asked for, what it turned out to be; other versions served."""
 
     config: ModelConfig
     spec: ModelSpec
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

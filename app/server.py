@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import signal
@@ -166,7 +167,9 @@ async def _listen(
         except OSError as error:
             # Without the number, unless the text is the system's own, which names the file.
             why = error if error.filename else error.strerror or error
-            raise StartError(f"{name}: {why}") from error
+            taken = error.errno == errno.EADDRINUSE and "unix_path" not in str(why)
+            hint = f"; --{name}-port takes another, 0 any free one" if taken else ""
+            raise StartError(f"{name}: {why}{hint}") from error
         undo.push_async_callback(transport.stop, 0.0)
     return addresses
 

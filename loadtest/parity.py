@@ -35,6 +35,7 @@ from scheduler.rows import cut
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
 
 _ONNX = "onnx_dlrm"
+_ONNX_EXTRA = "install this project's extra 'onnx': pip install -e '.[onnx]' in its folder"
 HELDOUT_FILE = "heldout.npz"
 FP32, RECORDED = "FP32, eager TorchRec", "FP32, as recorded in training"
 # How far the INT8 scores may be from each other, and any AUC from that of the FP32 model.
@@ -95,7 +96,7 @@ def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     return judge(figures)
 
 
-def _skipped(name: str, why: Exception) -> None:
+def _skipped(name: str, why: Exception | str) -> None:
     print(f"narsil parity: skipped {name}: {why}", file=sys.stderr)
 
 
@@ -156,7 +157,10 @@ def _onnx(folder: Path, requests: Sequence[InferRequest]) -> list[Line]:
             export(folder, Path(place) / "onnx")
             backend = candidates.load_one(Path(place) / "onnx", _ONNX)
             return [Line(_ONNX, scores_of(backend, requests))]
-    except (ModuleNotFoundError, LoadError) as error:
+    except ModuleNotFoundError as error:
+        _skipped(_ONNX, f"{error}; {_ONNX_EXTRA}")
+        return []
+    except LoadError as error:
         _skipped(_ONNX, error)
         return []
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import plugins
 from app.models import Served
@@ -78,11 +78,13 @@ class Keeper:
 
     @property
     def served(self) -> Served | None:
-        """What serves by default."""
+        """What serves by default, and which versions beside it."""
         if not self._served:
             return None
         version = self._routes.default if self._routes else ""
-        return self._served.get(version, self._served[newest(self._served)]).served
+        one = self._served.get(version, self._served[newest(self._served)]).served
+        others = tuple(sorted(set(self._served) - {one.spec.version}, key=int))
+        return replace(one, others=others)
 
     async def sync(self, found: FoundModel) -> None:
         """Make what is served what ``found`` wants; what cannot be is refused and serves as it was.

@@ -44,7 +44,7 @@ class RemotePlace:
             self._files, self._root = url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise PlaceError(
-                f"{url}: {error} (pip install '.[remote]' in the project's folder brings fsspec,"
+                f"{url}: {error} (pip install -e '.[remote]' in the project's folder brings fsspec,"
                 " '.[s3]' also what s3:// needs)"
             ) from error
         self._url = url

@@ -61,5 +61,5 @@ def _why_off(name: str) -> str:
     try:
         return cast("str", import_module(kernel.module).why_off())
     except ImportError as error:
-        where = f"pip install '.[{kernel.extra}]' in its folder"
+        where = f"pip install -e '.[{kernel.extra}]' in its folder"
         return f"{error}; install this project's extra {kernel.extra!r}: {where}"

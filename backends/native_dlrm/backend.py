@@ -11,7 +11,7 @@ class NativeDlrmBackend(UpdatableDlrmBackend):
 
     def __init__(self, options: NativeDlrmOptions) -> None:
         super().__init__(
-            "install this project's extra 'native': pip install '.[native]' in its folder"
+            "install this project's extra 'native': pip install -e '.[native]' in its folder"
         )
         self._options = options
 

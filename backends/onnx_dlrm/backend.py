@@ -10,7 +10,9 @@ class OnnxDlrmBackend(DlrmBackend[Loaded]):
     Options = OnnxDlrmOptions
 
     def __init__(self, options: OnnxDlrmOptions) -> None:
-        super().__init__("install this project's extra 'onnx': pip install '.[onnx]' in its folder")
+        super().__init__(
+            "install this project's extra 'onnx': pip install -e '.[onnx]' in its folder"
+        )
         self._options = options
 
     def _load(self) -> Loaded:

@@ -15,7 +15,7 @@ def _http3(target: Target) -> Wire:
     try:
         from loadtest.wires.http3 import Http3Wire  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise NoServerError(f"no {error.name} here: pip install '.[bench]'") from error
+        raise NoServerError(f"no {error.name} here: pip install -e '.[bench]'") from error
     return Http3Wire(target)
 
 

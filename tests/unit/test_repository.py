@@ -212,6 +212,8 @@ async def test_a_split_and_a_shadow_are_those_of_the_config(shelf: Shelf) -> Non
     for version in ("1", "2", "3"):
         shelf.put(version)
     async with shelved(shelf) as state:
+        (started,) = state.started
+        assert {started.spec.version, *started.others} == {"1", "2", "3"}
         assert {await state.answer(key=f"{number}") for number in range(40)} == {"1", "2"}
         copies = 'narsil_shadow_requests_total{model="m",outcome="compared",version="3"}'
         await until(lambda: copies in state.observer.exposition("")[0].decode())

@@ -52,7 +52,7 @@ def _pyarrow() -> Any:
     except ModuleNotFoundError as error:
         raise ServingError(
             Code.UNSUPPORTED,
-            "Arrow and Parquet need this project's extra 'arrow': pip install '.[arrow]' in its"
+            "Arrow and Parquet need this project's extra 'arrow': pip install -e '.[arrow]' in its"
             " folder; a small delta may be JSON",
         ) from error
     return pyarrow

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"narsil export-onnx: {error}. Install this project's extra 'onnx':"
-            " pip install '.[onnx]' in its folder\n"
+            " pip install -e '.[onnx]' in its folder\n"
         )
         return 1
     except (LoadError, OSError) as error:

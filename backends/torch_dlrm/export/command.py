@@ -17,7 +17,7 @@ from backends.torch_dlrm.export.quiet import quiet
 from scheduler.errors import LoadError
 
 _NO_TORCHREC = """narsil export: {error}. Install what the export needs, in this project's folder:
-    pip install '.[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
+    pip install -e '.[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

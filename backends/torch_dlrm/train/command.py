@@ -20,7 +20,7 @@ from scheduler.errors import LoadError
 
 FAILED, NO_DATA = 1, 3
 _MISSING = """narsil train: {error}. Install what training needs, in this project's folder:
-    pip install '.[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
+    pip install -e '.[cpu,export]' && pip install --no-deps torchrec==1.8.0"""
 
 
 def main(argv: Sequence[str]) -> int:
