@@ -8,7 +8,7 @@ read with ``weights_only``.
 import io
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,9 @@ def read_dcp(folder: Path, load: Callable[[io.BytesIO], Any]) -> dict[str, Float
         index = _index(folder)
         entries, pieces = index.get("state_dict_metadata"), index.get("storage_data")
         shapes = {name: entry for name, entry in entries.items() if _is_float(entry)}
-        tensors = {
-            name: np.full(_sizes(entry.get("size")), np.nan, np.float32)
-            for name, entry in shapes.items()
-        }
+        sizes = {name: _sizes(entry.get("size")) for name, entry in shapes.items()}
+        _check_present(folder, sizes, pieces)
+        tensors = {name: np.full(size, np.nan, np.float32) for name, size in sizes.items()}
         for name, start, data in _pieces(folder, pieces, tensors.keys(), load):
             _place(tensors[name], name, start, data)
     except (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError,
@@ -90,6 +89,25 @@ def _index(folder: Path) -> _Record:
     if not isinstance(index, _Record):
         raise TypeError(f"{METADATA_FILE} holds a {type(index).__name__}")
     return index
+
+
+def _check_present(folder: Path, sizes: Mapping[str, tuple[int, ...]], pieces: Any) -> None:
+    """Refuse tensors larger than what the folder has of them, before there is memory for them."""
+    present = dict.fromkeys(sizes, 0)
+    for key, place in pieces.items():
+        name, length = key.get("fqn"), place.get("length")
+        if name in present:
+            file_bytes = (folder / _beside(place.get("relative_path"), name)).stat().st_size
+            present[name] += min(length, file_bytes)
+    for name, size in sizes.items():
+        if math.prod(size) * np.dtype(np.float32).itemsize > present[name]:
+            raise ValueError(f"{name} has sizes {size}, its pieces {present[name]} bytes")
+
+
+def _beside(relative: Any, name: str) -> str:
+    if not isinstance(relative, str) or Path(relative).name != relative:
+        raise ValueError(f"{name} lies outside of the folder")
+    return relative
 
 
 def _is_float(entry: Any) -> bool:
@@ -119,14 +137,9 @@ def _pieces(
         name = key.get("fqn")
         if name not in wanted:
             continue
-        relative, offset, length = (
-            place.get("relative_path"), place.get("offset"), place.get("length"),
-        )  # fmt: skip
-        if not isinstance(relative, str) or Path(relative).name != relative:
-            raise ValueError(f"{name} lies outside of the folder")
-        with (folder / relative).open("rb") as file:
-            file.seek(offset)
-            data = file.read(length)
+        with (folder / _beside(place.get("relative_path"), name)).open("rb") as file:
+            file.seek(place.get("offset"))
+            data = file.read(place.get("length"))
         tensor = load(io.BytesIO(data))
         yield name, _sizes(key.get("offset")), tensor.numpy()
 

@@ -77,8 +77,11 @@ def _named(path: Path, loaded: Any) -> dict[str, Array]:
 def _array(path: Path, name: str, tensor: Any) -> Array:
     try:
         array: Array = tensor.detach().numpy()
+        stored_bytes = tensor.untyped_storage().nbytes()
     except (TypeError, RuntimeError) as error:  # bfloat16, a quantised or a sparse tensor
         raise LoadError(f"{path}: {name} is {tensor.dtype}: {error}") from error
+    if array.nbytes > stored_bytes:  # a few bytes may stand for any number of rows
+        raise LoadError(f"{path}: {name} repeats {stored_bytes} bytes to {array.nbytes}")
     return array
 
 

@@ -69,6 +69,23 @@ def test_a_damaged_dcp_folder_is_an_error(
         assert f"{folder} is no sound DCP checkpoint" in capsys.readouterr().err
 
 
+def test_a_few_bytes_that_say_they_are_many_rows_are_an_error(
+    torchrec: torch.nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = dict(torchrec.state_dict())
+    name = next(name for name in state if "embedding_bags" in name)
+    torch.save({**state, name: torch.zeros(1, 4).expand(1 << 31, 4)}, tmp_path / "repeats.pt")
+    assert inspect([str(tmp_path / "repeats.pt")]) == 1
+    assert "repeats 16 bytes to 34359738368" in capsys.readouterr().err
+    folder = as_dcp(state, tmp_path)
+    index = folder / METADATA_FILE
+    sizes = pickle.loads(index.read_bytes())
+    sizes.state_dict_metadata[f"model.{name}"].size = torch.Size((1 << 31, 4))
+    index.write_bytes(pickle.dumps(sizes))
+    assert inspect([str(folder)]) == 1
+    assert "has sizes (2147483648, 4), its pieces" in capsys.readouterr().err
+
+
 def inspected(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what the command says, every run of spaces as one."""
     inspect([str(path)])

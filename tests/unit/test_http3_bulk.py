@@ -114,3 +114,12 @@ def test_what_the_kernel_does_not_take_is_dropped(
     pair[0].close()
     sender.send([(bytes(1200), pair[1].getsockname())] * 3)
     assert received(BulkSocket(pair[1])) == []
+
+
+def test_an_address_that_takes_nothing_slows_down_nobody_else(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    bulk = BulkSocket(pair[0])
+    before = bulk.cuts
+    bulk.send([(b"x" * 100, ("127.0.0.1", 0))] * 3)
+    assert bulk.cuts == before

@@ -5,7 +5,6 @@ one sender, coalesced (UDP_GRO); on the way out those of one size, which the ker
 (UDP_SEGMENT, "GSO"). Elsewhere each datagram is a call of its own.
 """
 
-import contextlib
 import errno
 import logging
 import socket
@@ -57,27 +56,32 @@ class BulkSocket:
     def send(self, datagrams: Sequence[tuple[bytes, Address]]) -> None:
         """Send in as few calls as possible; drop what the kernel does not take."""
         for run, address in runs(datagrams):
-            if len(run) == 1 or not self.cuts or not self._send_run(run, address):
-                for datagram in run:
-                    self.send_one(datagram, address)
+            done = self._send_run(run, address) if len(run) > 1 and self.cuts else 0
+            for datagram in run[done:]:
+                self.send_one(datagram, address)
 
-    def send_one(self, data: bytes, address: Address) -> None:
+    def send_one(self, data: bytes, address: Address) -> bool:
         """Send, or drop what the kernel does not take: QUIC sends again what is lost."""
-        with contextlib.suppress(OSError):
+        try:
             self._socket.sendmsg([data], [], 0, address)
+        except OSError:
+            return False
+        return True
 
-    def _send_run(self, run: Sequence[bytes], address: Address) -> bool:
-        """Send datagrams of one size in one call; return whether the kernel can."""
+    def _send_run(self, run: Sequence[bytes], address: Address) -> int:
+        """Send datagrams of one size in one call; return how many are done with."""
         size = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(run[0])))]
         try:
             self._socket.sendmsg(run, size, 0, address)
         except OSError as error:
-            if error.errno not in _CANNOT_CUT:
-                return True
+            # To port 0, say, nothing can be sent at all: whoever claims to be there must not
+            # slow down everybody else.
+            if error.errno not in _CANNOT_CUT or not self.send_one(run[0], address):
+                return len(run)
             logger.info("UDP: sends one by one from here on, as the way out cannot cut: %s", error)
             self.cuts = False
-            return False
-        return True
+            return 1
+        return len(run)
 
 
 def _accepts(udp: socket.socket, option: int, value: int) -> bool:
