@@ -36,6 +36,9 @@ class ServerOptions:
         default=False,
         metadata={"help": "let any client load and unload models (Open Inference Protocol)"},
     )
+    api_keys: str = field(
+        default="", metadata={"help": "TOML file of API keys; empty: clients need none"}
+    )
     deltas: str = field(
         default="", metadata={"help": "folder to watch for deltas of embedding rows"}
     )

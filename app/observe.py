@@ -55,6 +55,9 @@ class PrometheusObserver(Observer):
         self._requests = self._counters(
             "requests", "Requests answered, by outcome (ok or the error code)", (*transport, "code")
         )
+        self._keyed = self._counters(
+            "key_requests", "Requests by API key, and what became of it", ("key", "outcome")
+        )
         self._duration = self._histograms(
             "request_duration_seconds", "Receipt to answer", transport, SECONDS
         )
@@ -156,6 +159,10 @@ class PrometheusObserver(Observer):
                 f" of trace {record.trace_id}" if record.trace_id else "",
                 code, _one_line(record.detail),
             )  # fmt: skip
+
+    def keyed(self, key: str, outcome: str) -> None:
+        """Count a request by the name of its API key, "" for none that is known."""
+        self._keyed.by[key, outcome] += 1
 
     def queued(self, model: str, rows: int) -> None:
         """Show how many rows wait."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.access.guard import Guard, guard_of
 from app.config import ServerOptions
 from app.configured import ConfiguredModels
 from app.deltas import DeltaFolder
@@ -62,7 +63,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     """Serve until told to stop; call ``opened`` once ready.
 
     Return whether no thread is left inside a library: one that loads a model cannot be stopped.
-    Raises StartError.
+    Raises StartError, or ConfigError for the file of API keys.
     """
     _check_there(parts.models)
     _check_folder(parts.server.deltas)
@@ -77,8 +78,9 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     models = _models(parts, engine, observer)
     if parts.server.model_control:
         engine.control = models
+    engine.access = guard = guard_of(parts.server.api_keys, observer.keyed)
     reloader = Reloader(models)
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up, reloader, guard)
     lag = asyncio.create_task(observer.watch_loop())
     try:
         async with contextlib.AsyncExitStack() as undo:
@@ -109,6 +111,12 @@ def _models(
     except PlaceError as error:
         raise StartError(str(error)) from error
     return Repository(engine, place, options, parts.planner, observer, grace_s)
+
+
+def _hang_up(reloader: Reloader, guard: Guard | None) -> None:
+    reloader.ask()
+    if guard is not None:
+        guard.reload()
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from scheduler.access import Access
 from scheduler.backend import Backend
 from scheduler.control import ModelControl, Refused
 from scheduler.errors import Code, LoadError, ServingError
@@ -36,6 +37,7 @@ class Engine:
     ) -> None:
         self.observer = observer
         self.control: ModelControl | None = None  # set where clients may load and unload models
+        self.access: Access | None = None  # set where clients need API keys
         self.refused: tuple[Refused, ...] = ()  # what should be served and is not, and why
         self._options = options
         self._clock = clock
