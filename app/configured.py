@@ -11,6 +11,7 @@ from app.turns import Refusal, Turns, UnderWay, done
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.observer import ReloadOutcome
+from scheduler.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class ConfiguredModels:
         logger.info("%s: reloading", name)
         started_s = time.perf_counter()
         try:
-            backend = model.build()
+            backend = await run_in_thread(model.build, "build")
             options = model.scheduler.options
             await self._engine.swap(backend, options, model.build, grace_s=self._grace_s)
         except LoadError as error:

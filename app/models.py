@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app import plugins
-from app.config import MODELS, ModelTable, Sources
+from app.config import MODELS, ModelTable, ServerOptions, Sources
 from app.settings import ConfigError, Section, Setting, Settings, keys, make_section
+from app.signatures import trusted_keys, verify
 from scheduler.backend import Backend
+from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
 from scheduler.types import ModelSpec
 
@@ -19,12 +21,16 @@ BACKEND, SCHEDULER = "backend", "scheduler"
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model to serve; ``label`` is its path or table, "" if it is the only one."""
+    """One model to serve; ``label`` is its path or table, "" if it is the only one.
+
+    ``artifact_keys`` is the file of the keys that must have signed it, "" if none must.
+    """
 
     label: str
     plugin: plugins.Plugin[Backend]
     backend: Section
     scheduler: Section
+    artifact_keys: str = ""
 
     @property
     def path(self) -> str:
@@ -48,7 +54,14 @@ class ModelConfig:
         return ""
 
     def build(self) -> Backend:
-        """Return a new backend, not loaded yet."""
+        """Return a new backend, not loaded yet; call it off the event loop.
+
+        Raises LoadError if its files are not as somebody trusted has signed them.
+        """
+        if self.artifact_keys:
+            if not self.path:
+                raise LoadError("artifact_keys are set, and this backend has no files to check")
+            verify(Path(self.path), trusted_keys(Path(self.artifact_keys)))
         return self.plugin.build(self.backend.options)
 
     def with_options(self, **values: str) -> "ModelConfig":
@@ -143,6 +156,9 @@ def _resolve(wanted: _Wanted, sources: Sources, backend: str) -> ModelConfig:
         make_section(
             f"{name}.scheduler" if wanted.label else "scheduler", SchedulerOptions, scheduler
         ),
+        make_section(
+            "server", ServerOptions, sources.sections.get("server", {})
+        ).options.artifact_keys,
     )
 
 

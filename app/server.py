@@ -26,6 +26,7 @@ from app.repository.repository import Repository
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
+from scheduler.threads import run_in_thread
 from transports.base import Transport
 from transports.statistics import Statistics
 
@@ -190,8 +191,8 @@ async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
     """Load every model, one after another. Raises StartError."""
     served = []
     for model in models:
-        backend = model.build()
         try:
+            backend = await run_in_thread(model.build, "build")
             await engine.load(backend, model.scheduler.options, model.build)
         except LoadError as error:
             raise StartError(f"{_which(model)}{error}") from error

@@ -199,7 +199,7 @@ class Keeper:
                 lambda: place.unchanged(name, version, signature),
             )  # fmt: skip
 
-        backend, options = build(), model.scheduler.options
+        backend, options = await run_in_thread(build, "build"), model.scheduler.options
         await self._engine.swap(backend, options, build, grace_s=self._grace_s, others=False)
         logger.info(
             "%s: version %s loaded in %.2f s; %s", name, version,
