@@ -17,6 +17,7 @@ from app.configured import ConfiguredModels
 from app.deltas import DeltaFolder
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
+from app.open_files import allow_open_files
 from app.reloader import Reloader
 from app.repository.listing import PlaceError
 from app.repository.options import NONE, RepositoryOptions
@@ -69,6 +70,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     _check_there(parts.models)
     _check_folder(parts.server.deltas)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    allow_open_files()
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
     observer = PrometheusObserver()
