@@ -11,7 +11,6 @@ from app.turns import Refusal, Turns, UnderWay, done
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.observer import ReloadOutcome
-from scheduler.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -113,9 +112,10 @@ class ConfiguredModels:
         logger.info("%s: reloading", name)
         started_s = time.perf_counter()
         try:
-            backend = await run_in_thread(model.build, "build")
+            await model.check_signed()
+            backend = model.build()
             options = model.scheduler.options
-            await self._engine.swap(backend, options, model.build, grace_s=self._grace_s)
+            await self._engine.swap(backend, options, model.remake, grace_s=self._grace_s)
         except LoadError as error:
             # The message says it all; the traceback is that of our own raise.
             logger.error("%s: not reloaded, version %s serves on: %s", name, before, error)  # noqa: TRY400

@@ -12,6 +12,7 @@ from app.signatures import trusted_keys, verify
 from scheduler.backend import Backend
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
+from scheduler.threads import run_in_thread
 from scheduler.types import ModelSpec
 
 ARGUMENT = "argument MODEL"
@@ -54,15 +55,29 @@ class ModelConfig:
         return ""
 
     def build(self) -> Backend:
-        """Return a new backend, not loaded yet; call it off the event loop.
-
-        Raises LoadError if its files are not as somebody trusted has signed them.
-        """
-        if self.artifact_keys:
-            if not self.path:
-                raise LoadError("artifact_keys are set, and this backend has no files to check")
-            verify(Path(self.path), trusted_keys(Path(self.artifact_keys)))
+        """Return a new backend, not loaded yet; its files must have been checked."""
         return self.plugin.build(self.backend.options)
+
+    def remake(self) -> Backend:
+        """Check the files and return a new backend; call it off the event loop.
+
+        Raises LoadError.
+        """
+        self.verify()
+        return self.build()
+
+    async def check_signed(self) -> None:
+        """Check the files, off the event loop. Raises LoadError."""
+        if self.artifact_keys:
+            await run_in_thread(self.verify, "verify")
+
+    def verify(self) -> None:
+        """See that the files are as somebody trusted has signed them. Raises LoadError."""
+        if not self.artifact_keys:
+            return
+        if not self.path:
+            raise LoadError("artifact_keys are set, and this backend has no files to check")
+        verify(Path(self.path), trusted_keys(Path(self.artifact_keys)))
 
     def with_options(self, **values: str) -> "ModelConfig":
         """Return the same model with those of ``values`` that its backend has options for."""

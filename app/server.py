@@ -27,7 +27,6 @@ from app.repository.repository import Repository
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
-from scheduler.threads import run_in_thread
 from transports.base import Transport
 from transports.statistics import Statistics
 
@@ -194,8 +193,9 @@ async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
     served = []
     for model in models:
         try:
-            backend = await run_in_thread(model.build, "build")
-            await engine.load(backend, model.scheduler.options, model.build)
+            await model.check_signed()
+            backend = model.build()
+            await engine.load(backend, model.scheduler.options, model.remake)
         except LoadError as error:
             raise StartError(f"{_which(model)}{error}") from error
         spec = backend.spec

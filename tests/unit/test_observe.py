@@ -248,6 +248,7 @@ def test_the_page_about_metrics_has_every_series_and_its_labels() -> None:
     observer.repository(reachable=True, refused=[Refused("a", "2", "it is damaged")])
     observer.shadowed(Shadowed("a", "3", "compared", 0.1, 0.1))
     observer.answered(answered(None, model="a"))
+    observer.keyed("ranker", "ok")
     observer.queued("a", 1)
     observer.missed("a", (Missed("user", "zero", 2),))
     observer.computed(Computed("a", 1, 1, 0, 0.1, 0.1, (0.1,)))

@@ -59,7 +59,7 @@ def configured(artifact: Path, public: Path) -> ModelConfig:
 def test_a_signed_folder_is_served_and_may_be_signed_again(
     artifact: Path, keys: tuple[Path, Path]
 ) -> None:
-    configured(artifact, keys[1]).build()
+    configured(artifact, keys[1]).remake()
     (artifact / "manifest.json").write_text('{"format": 2}')
     assert cli.main(["sign", str(artifact), "--key", str(keys[0])]) == 0
     verify(artifact, trusted_keys(keys[1]))
@@ -89,9 +89,9 @@ def test_what_was_changed_added_or_taken_away_is_refused_by_name(
     damage(artifact)
     model = configured(artifact, keys[1])
     with pytest.raises(LoadError, match=words.replace(".", r"\.")):
-        model.build()
+        model.remake()
     with pytest.raises(LoadError, match=words.replace(".", r"\.")):  # after a failure, too
-        load_new(model.build)
+        load_new(model.remake)
 
 
 def test_a_key_that_is_not_trusted_is_refused_and_one_of_several_will_do(
@@ -99,9 +99,9 @@ def test_a_key_that_is_not_trusted_is_refused_and_one_of_several_will_do(
 ) -> None:
     _, other = key_files(tmp_path, "other")
     with pytest.raises(LoadError, match="is of none of the 1 artifact_keys"):
-        configured(artifact, other).build()
+        configured(artifact, other).remake()
     other.write_bytes(other.read_bytes() + keys[1].read_bytes())
-    configured(artifact, other).build()
+    configured(artifact, other).remake()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_trusted_keys_that_will_not_do_let_nothing_through(
     if content is not None:
         public.write_bytes(content)
     with pytest.raises(LoadError, match=words):
-        configured(artifact, public).build()
+        configured(artifact, public).remake()
 
 
 def test_lines_that_name_a_file_twice_or_none_are_refused_though_signed(
@@ -137,7 +137,7 @@ def test_lines_that_name_a_file_twice_or_none_are_refused_though_signed(
 def test_what_has_no_files_cannot_be_signed_for(keys: tuple[Path, Path]) -> None:
     config, _ = resolve(["--backend=fake", "--artifact-keys", str(keys[1])])
     with pytest.raises(LoadError, match="this backend has no files"):
-        config.models[0].build()
+        config.models[0].remake()
 
 
 def test_openssl_and_sha256sum_agree(
