@@ -54,9 +54,7 @@ class Guard:
                 "an API key is needed: send authorization: Bearer KEY, or x-api-key: KEY",
             )
         encoded = credential[:MAX_CREDENTIAL_CHARACTERS].encode("utf-8", "replace")
-        holder = KeyHolder(self, hashlib.sha256(encoded).digest())
-        holder.account()
-        return holder
+        return KeyHolder(self, hashlib.sha256(encoded).digest())
 
     def account(self, digest: bytes) -> Account:
         """Return the account of the key with that hash. Raises ServingError (UNAUTHENTICATED)."""
@@ -114,30 +112,27 @@ class Guard:
 class KeyHolder:
     """A client by the hash of its key, for as long as that is in the file."""
 
-    __slots__ = ("_digest", "_guard")
+    __slots__ = ("_account", "_digest", "_guard")
 
     def __init__(self, guard: Guard, digest: bytes) -> None:
         self._guard = guard
         self._digest = digest
-
-    def account(self) -> Account:
-        """Return what it has left. Raises ServingError (UNAUTHENTICATED)."""
-        return self._guard.account(self._digest)
+        self._account = guard.account(digest)
 
     @property
     def control(self) -> bool:
         """Whether the key lets its holder load and unload models."""
-        return self.account().options.control
+        return self._account.options.control
 
     def begin(self) -> None:
         """Count a request. Raises ServingError (UNAUTHENTICATED, RATE_LIMITED)."""
-        account = self.account()
+        self._account = account = self._guard.account(self._digest)
         self._guard.count(account, account.begin)
         self._guard.began(account)
 
     def spend(self, rows: int) -> None:
-        """Count rows. Raises ServingError (UNAUTHENTICATED, RATE_LIMITED)."""
-        account = self.account()
+        """Count rows of the request that began last. Raises ServingError (RATE_LIMITED)."""
+        account = self._account
         self._guard.count(account, lambda: account.spend(rows))
 
 
