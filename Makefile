@@ -19,6 +19,8 @@ DEV     := $(VENV)/.installed-$(EXTRA)-dev
 TORCHREC := torchrec==1.8.0
 # Apart: it needs urllib3, which niquests replaces.
 SCHEMATHESIS := $(VENV)/schemathesis/bin/schemathesis
+# Apart, as it is no part of what is audited.
+AUDIT := $(VENV)/audit/bin/pip-audit
 # One process a CPU, at most four; make test PARALLEL= runs them one after another.
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 
@@ -28,7 +30,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check format proto cpp-reference bars peer peers gpu-check fuzz clean
+.PHONY: serve test test-slow clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
 serve: $(SERVE)
@@ -61,6 +63,18 @@ check: $(DEV)
 fuzz: $(DEV)
 	for target in $(FUZZ); do \
 	  $(BIN)/python -m tests.fuzz $$target -max_total_time=$(SECONDS) || exit 1; done
+
+# Fails for known weaknesses only: without a database to ask it says so and passes.
+audit: $(SERVE)
+	@[ -x $(AUDIT) ] || $(PYTHON) -m venv $(VENV)/audit
+	@[ -x $(AUDIT) ] || $(VENV)/audit/bin/python -m pip -qq --disable-pip-version-check install pip-audit==2.10.1 || \
+	  { echo "NOT AUDITED: pip-audit cannot be installed" >&2; exit 0; }; \
+	said=$$(PIPAPI_PYTHON_LOCATION=$(BIN)/python $(AUDIT) --local --skip-editable --progress-spinner off 2>&1); \
+	if echo "$$said" | grep -q "^Found [0-9]* known"; then echo "$$said"; exit 1; fi; \
+	if echo "$$said" | grep -q "^No known" && ! echo "$$said" | grep -q "could not be audited"; then \
+	  echo "audited: no known weaknesses"; exit 0; fi; \
+	echo "NOT AUDITED, in whole or in part: no database of known weaknesses answered for" \
+	  "$$(echo "$$said" | grep -c 'could not be audited') packages" >&2
 
 format: $(DEV)
 	$(BIN)/ruff format .

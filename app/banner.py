@@ -1,5 +1,6 @@
 """What ``narsil serve`` prints when it is ready: where it listens, and lines to try that work."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from app.models import Served
 from app.resolve import Config, asks_for_certificate
 from app.senders import predict_path
 from scheduler.types import ModelSpec
+
+logger = logging.getLogger(__name__)
 
 NOTES = {
     "http": "docs at /docs, Open Inference Protocol at /v2, metrics at /metrics",
@@ -30,7 +33,16 @@ _MOST_NOTE = 400
 def show(
     config: Config, served: Sequence[Served], addresses: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Print the banner."""
+    """Print the banner; a disk that is full or a pipe that is closed costs the banner alone."""
+    try:
+        _show(config, served, addresses)
+    except OSError as error:
+        logger.warning("cannot print where the server listens (%s): %s", error, dict(addresses))
+
+
+def _show(
+    config: Config, served: Sequence[Served], addresses: Mapping[str, tuple[str, ...]]
+) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"\n[bold]Narsil {version('narsil')}[/bold] is ready")
     if not served:

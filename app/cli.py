@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from app import banner, plugins, predict, streams
+from app import banner, plugins, predict, sign, streams
 from app.effective import redacted
 from app.resolve import Config, resolve
 from app.server import Parts, StartError, serve
@@ -23,6 +23,7 @@ USAGE = """usage: narsil COMMAND ...
 
   serve       serve models over gRPC, HTTP and HTTP/3
   predict     send one request and print the scores
+  sign        sign an artifact folder
 {added}
 narsil COMMAND --help says more."""
 
@@ -61,8 +62,12 @@ def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
         return _serve(rest)
     if name == "predict":
         return predict.main(rest)
+    if name == "sign":
+        return sign.main(rest)
     if name not in added:
-        raise ConfigError(f"no command {name!r}; there are serve, predict, {', '.join(added)}")
+        raise ConfigError(
+            f"no command {name!r}; there are serve, predict, sign, {', '.join(added)}"
+        )
     return plugins.command(name)(rest)
 
 

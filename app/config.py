@@ -36,6 +36,13 @@ class ServerOptions:
         default=False,
         metadata={"help": "let any client load and unload models (Open Inference Protocol)"},
     )
+    api_keys: str = field(
+        default="", metadata={"help": "TOML file of API keys; empty: clients need none"}
+    )
+    artifact_keys: str = field(
+        default="",
+        metadata={"help": "PEM file of Ed25519 keys, one of which must have signed every artifact"},
+    )
     deltas: str = field(
         default="", metadata={"help": "folder to watch for deltas of embedding rows"}
     )

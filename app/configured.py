@@ -116,9 +116,10 @@ class ConfiguredModels:
         logger.info("%s: reloading", name)
         started_s = time.perf_counter()
         try:
+            await model.check_signed()
             backend = model.build()
             options = model.scheduler.options
-            await self._engine.swap(backend, options, model.build, grace_s=self._grace_s)
+            await self._engine.swap(backend, options, model.remake, grace_s=self._grace_s)
         except LoadError as error:
             # The message says it all; the traceback is that of our own raise.
             logger.error("%s: not reloaded, version %s serves on: %s", name, before, error)  # noqa: TRY400

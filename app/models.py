@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app import plugins
-from app.config import MODELS, ModelTable, Sources
+from app.config import MODELS, ModelTable, ServerOptions, Sources
 from app.settings import ConfigError, Section, Setting, Settings, keys, make_section
+from app.signatures import trusted_keys, verify
 from scheduler.backend import Backend
+from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
+from scheduler.threads import run_in_thread
 from scheduler.types import ModelSpec
 
 ARGUMENT = "argument MODEL"
@@ -19,12 +22,16 @@ BACKEND, SCHEDULER = "backend", "scheduler"
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model to serve; ``label`` is its path or table, "" if it is the only one."""
+    """One model to serve; ``label`` is its path or table, "" if it is the only one.
+
+    ``artifact_keys`` is the file of the keys that must have signed it, "" if none must.
+    """
 
     label: str
     plugin: plugins.Plugin[Backend]
     backend: Section
     scheduler: Section
+    artifact_keys: str = ""
 
     @property
     def path(self) -> str:
@@ -48,8 +55,29 @@ class ModelConfig:
         return ""
 
     def build(self) -> Backend:
-        """Return a new backend, not loaded yet."""
+        """Return a new backend, not loaded yet; its files must have been checked."""
         return self.plugin.build(self.backend.options)
+
+    def remake(self) -> Backend:
+        """Check the files and return a new backend; call it off the event loop.
+
+        Raises LoadError.
+        """
+        self.verify()
+        return self.build()
+
+    async def check_signed(self) -> None:
+        """Check the files, off the event loop. Raises LoadError."""
+        if self.artifact_keys:
+            await run_in_thread(self.verify, "verify")
+
+    def verify(self) -> None:
+        """See that the files are as somebody trusted has signed them. Raises LoadError."""
+        if not self.artifact_keys:
+            return
+        if not self.path:
+            raise LoadError("artifact_keys are set, and this backend has no files to check")
+        verify(Path(self.path), trusted_keys(Path(self.artifact_keys)))
 
     def with_options(self, **values: str) -> "ModelConfig":
         """Return the same model with those of ``values`` that its backend has options for."""
@@ -144,6 +172,9 @@ def _resolve(wanted: _Wanted, sources: Sources, backend: str) -> ModelConfig:
         make_section(
             f"{name}.scheduler" if wanted.label else "scheduler", SchedulerOptions, scheduler
         ),
+        make_section(
+            "server", ServerOptions, sources.sections.get("server", {})
+        ).options.artifact_keys,
     )
 
 

@@ -5,16 +5,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from app.families import SECONDS, Families
 from app.gpu import GpuSeries
 from app.lately import Lately
 from app.request_log import RequestLog
-from app.series import Counters, Family, Gauges, Histograms, Labels
+from app.series import Family
 from app.totals import Totals
+from app.version_series import ShadowSeries, UpdateSeries
 from scheduler.control import Refused
 from scheduler.errors import Missed
 from scheduler.observer import (
@@ -25,21 +27,11 @@ from scheduler.observer import (
     ReloadOutcome,
     Shadowed,
     Updated,
-    UpdateOutcome,
 )
 from scheduler.types import ModelSpec
 
-Series = TypeVar("Series", bound=Family)
-
-# Sub-millisecond steps: a recommender answers in about one millisecond, and the common defaults
-# begin at five.
-SECONDS = (
-    0.0001, 0.00025, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075,
-    0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-)  # fmt: skip
 POWERS_OF_TWO = tuple(2.0**power for power in range(15))
 POWERS_OF_FOUR = tuple(4.0**power for power in range(11))
-DIFFERENCES = tuple(10.0**power for power in range(-8, 3))
 LAG_PERIOD_S = 0.1
 
 
@@ -51,79 +43,66 @@ class PrometheusObserver(Observer):
         self._served: set[str] = set()
         # By model and version: rows and requests that wait, batches with the lanes.
         self._load: dict[tuple[str, str], tuple[int, int, int]] = {}
-        self._families: list[Family] = []
+        self._families = families = Families()
         self._also: list[Callable[[], Iterable[Family]]] = []
         self._registry = CollectorRegistry()  # what is read at a scrape, by others
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        model, transport = ("model",), ("model", "transport")
-        self._requests = self._counters(
+        model, transport, version = ("model",), ("model", "transport"), ("model", "version")
+        self._requests = families.counters(
             "requests", "Requests answered, by outcome (ok or the error code)", (*transport, "code")
         )
-        self._duration = self._histograms(
-            "request_duration_seconds", "Receipt to answer", transport, SECONDS
+        self._keyed = families.counters(
+            "key_requests", "Requests by API key, and what became of it", ("key", "outcome")
         )
-        self._queue = self._histograms("queue_duration_seconds", "Wait for a lane", model, SECONDS)
-        self._gather = self._histograms(
-            "gather_duration_seconds", "Gathering one batch", model, SECONDS
+        self._duration = families.histograms(
+            "request_duration_seconds", "Receipt to answer", transport
         )
-        self._compute = self._histograms(
-            "compute_duration_seconds", "Computing one batch", model, SECONDS
+        self._queue = families.histograms("queue_duration_seconds", "Wait for a lane", model)
+        self._gather = families.histograms("gather_duration_seconds", "Gathering one batch", model)
+        self._compute = families.histograms(
+            "compute_duration_seconds", "Computing one batch", model
         )
-        self._rows = self._histograms("batch_rows", "Rows in a batch", model, POWERS_OF_TWO)
-        self._ids = self._histograms("batch_ids", "Ids in a batch", model, POWERS_OF_FOUR)
-        self._size = self._histograms("batch_requests", "Requests in a batch", model, POWERS_OF_TWO)
-        self._busy = self._counters(
+        self._rows = families.histograms("batch_rows", "Rows in a batch", model, POWERS_OF_TWO)
+        self._ids = families.histograms("batch_ids", "Ids in a batch", model, POWERS_OF_FOUR)
+        self._size = families.histograms(
+            "batch_requests", "Requests in a batch", model, POWERS_OF_TWO
+        )
+        self._busy = families.counters(
             "lane_busy_seconds", "Seconds that a lane has spent on batches", ("model", "lane")
         )
         self._waiting = (
-            self._gauges("queue_depth_rows", "Rows waiting", model),
-            self._gauges("queue_depth_requests", "Requests waiting", model),
-            self._gauges("inflight_batches", "Batches with the lanes", model),
+            families.gauges("queue_depth_rows", "Rows waiting", model),
+            families.gauges("queue_depth_requests", "Requests waiting", model),
+            families.gauges("inflight_batches", "Batches with the lanes", model),
         )
-        self._dropped = self._counters(
+        self._dropped = families.counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
-        self._missed = self._counters(
+        self._missed = families.counters(
             "oov_ids",
             "Ids without a row, or hashed, by what became of them",
             ("model", "table", "policy"),
         )
-        self._reloads = self._counters(
+        self._reloads = families.counters(
             "model_reloads", "Loads of a model in its own place", ("model", "outcome")
         )
-        self._update_rows = self._counters("update_rows", "Embedding rows replaced", model)
-        self._update_deltas = self._counters(
-            "update_deltas", "Deltas of embedding rows, and rollbacks", ("model", "outcome")
-        )
-        self._update_duration = self._histograms(
-            "update_duration_seconds", "Applying one delta", model, SECONDS
-        )
-        self._update_sequence = self._gauges(
-            "update_sequence", "Deltas in force since the load", ("model", "version")
-        )
-        self._info = self._gauges("model_info", "Models served", ("model", "version"))
-        self._plan = self._gauges(
+        self._updates = UpdateSeries(families)
+        self._info = families.gauges("model_info", "Models served", ("model", "version"))
+        self._plan = families.gauges(
             "model_plan", "How each model computes", ("model", "version", "plan")
         )
         self._gpus = GpuSeries()
         self._registry.register(self._gpus)
-        shadow = ("model", "version")
-        self._copies = self._counters(
-            "shadow_requests", "Copies for a shadow version, by outcome", (*shadow, "outcome")
+        self._shadow = ShadowSeries(families)
+        self._labels = families.gauges("model_label", "Where labels point", (*version, "label"))
+        self._reachable = families.gauges("repository_reachable", "Whether it can be read", ())
+        self._refused = families.gauges(
+            "repository_refused", "Versions not served, or not in their present form", version
         )
-        self._largest = self._histograms(
-            "shadow_max_difference", "Largest difference of a copy's scores", shadow, DIFFERENCES
+        self._lag = families.histograms(
+            "event_loop_lag_seconds", "Lateness of a timer", (), SECONDS
         )
-        self._mean = self._histograms(
-            "shadow_mean_difference", "Mean difference of a copy's scores", shadow, DIFFERENCES
-        )
-        self._labels = self._gauges("model_label", "Where labels point", (*shadow, "label"))
-        self._reachable = self._gauges("repository_reachable", "Whether it can be read", ())
-        self._refused = self._gauges(
-            "repository_refused", "Versions not served, or not in their present form", shadow
-        )
-        self._lag = self._histograms("event_loop_lag_seconds", "Lateness of a timer", (), SECONDS)
         totals = Totals(self._requests, self._duration, self._rows, self._size, self._waiting_rows)
         self._lately = Lately(totals, SECONDS)
 
@@ -135,9 +114,7 @@ class PrometheusObserver(Observer):
             self._reloads.by[spec.name, outcome] += 0
         for table, policy in spec.id_policies.items():
             self._missed.by[spec.name, table, policy] += 0
-        for done in get_args(UpdateOutcome):
-            self._update_deltas.by[spec.name, done] += 0
-        self._update_sequence.by[spec.name, spec.version] = 0
+        self._updates.loaded(spec)
         self._load.setdefault((spec.name, spec.version), (0, 0, 0))
         for lane in range(lanes):
             self._busy.by[spec.name, str(lane)] += 0
@@ -148,11 +125,7 @@ class PrometheusObserver(Observer):
 
     def updated(self, record: Updated) -> None:
         """Count and time a delta."""
-        self._update_deltas.by[record.model, record.outcome] += 1
-        self._update_sequence.by[record.model, record.version] = record.sequence
-        if record.outcome in ("applied", "rolled_back"):
-            self._update_rows.by[record.model,] += record.rows
-            self._update_duration.by[record.model,].observe(record.seconds)
+        self._updates.updated(record)
 
     def also(self, families: Callable[[], Iterable[Family]]) -> None:
         """Expose what ``families`` gives at each scrape, too."""
@@ -173,6 +146,10 @@ class PrometheusObserver(Observer):
             self._lately.failed(record, time.time())
         if record.code is not None or self.log.all_requests:
             self.log.answered(record)
+
+    def keyed(self, key: str, outcome: str) -> None:
+        """Count a request by the name of its API key, "" for none that is known."""
+        self._keyed.by[key, outcome] += 1
 
     def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """Show what waits and what runs."""
@@ -202,11 +179,7 @@ class PrometheusObserver(Observer):
 
     def shadowed(self, record: Shadowed) -> None:
         """Count a copy, and how far its scores are from those answered with."""
-        version = (record.model, record.version)
-        self._copies.by[*version, record.outcome] += 1
-        if record.outcome == "compared":
-            self._largest.by[version].observe(record.max_difference)
-            self._mean.by[version].observe(record.mean_difference)
+        self._shadow.shadowed(record)
 
     def repository(self, reachable: bool, refused: Sequence[Refused]) -> None:
         """Show whether the repository can be read, and what of it is refused."""
@@ -257,8 +230,7 @@ class PrometheusObserver(Observer):
         }
         self._plan.by = {labels: 1 for labels in plans if labels[-1]}
         self._gpus.watch(uuid for spec in specs if (uuid := spec.properties.get("gpu_uuid")))
-        sequences, served = self._update_sequence.by, {labels[:2] for labels in plans}
-        self._update_sequence.by = {one: sequences[one] for one in sequences if one in served}
+        self._updates.serving(versions)
 
     def recent(self, model: str, since: int) -> Mapping[str, Any]:
         """Return the last five minutes, and the last errors."""
@@ -274,18 +246,3 @@ class PrometheusObserver(Observer):
             now_s = time.perf_counter()
             self._lag.by[()].observe(max(0.0, now_s - due_s))
             self._lately.look(now_s)
-
-    def _histograms(
-        self, name: str, text: str, labels: Labels, bounds: Sequence[float]
-    ) -> Histograms:
-        return self._registered(Histograms(f"narsil_{name}", text, labels, bounds))
-
-    def _counters(self, name: str, text: str, labels: Labels) -> Counters:
-        return self._registered(Counters(f"narsil_{name}", text, labels))
-
-    def _gauges(self, name: str, text: str, labels: Labels) -> Gauges:
-        return self._registered(Gauges(f"narsil_{name}", text, labels))
-
-    def _registered(self, series: Series) -> Series:
-        self._families.append(series)
-        return series

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.access.guard import Guard, guard_of
 from app.companions import FolderCompanions
 from app.config import ServerOptions
 from app.configured import ConfiguredModels
 from app.deltas import DeltaFolder
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
+from app.open_files import allow_open_files
 from app.reloader import Reloader
 from app.repository.listing import PlaceError
 from app.repository.options import NONE, RepositoryOptions
@@ -66,11 +68,12 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     """Serve until told to stop; call ``opened`` once ready.
 
     Return whether no thread is left inside a library: one that loads a model cannot be stopped.
-    Raises StartError.
+    Raises StartError, or ConfigError for the file of API keys.
     """
     _check_there(parts.models)
     _check_folder(parts.server.deltas)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    allow_open_files()
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
     watching = _watching(parts.watch)
@@ -80,8 +83,9 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     engine.companions = FolderCompanions(models.served)
     if parts.server.model_control:
         engine.control = models
+    engine.access = guard = guard_of(parts.server.api_keys, watching.prometheus.keyed)
     reloader = Reloader(models)
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up, reloader, guard)
     lag = asyncio.create_task(watching.prometheus.watch_loop())
     try:
         async with contextlib.AsyncExitStack() as undo:
@@ -121,6 +125,12 @@ def _models(
     except PlaceError as error:
         raise StartError(str(error)) from error
     return Repository(engine, place, options, parts.planner, observer, grace_s)
+
+
+def _hang_up(reloader: Reloader, guard: Guard | None) -> None:
+    reloader.ask()
+    if guard is not None:
+        guard.reload()
 
 
 @contextlib.asynccontextmanager
@@ -196,9 +206,10 @@ async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
     """Load every model, one after another. Raises StartError."""
     served = []
     for model in models:
-        backend = model.build()
         try:
-            await engine.load(backend, model.scheduler.options, model.build)
+            await model.check_signed()
+            backend = model.build()
+            await engine.load(backend, model.scheduler.options, model.remake)
         except LoadError as error:
             raise StartError(f"{_which(model)}{error}") from error
         spec = backend.spec

@@ -8,10 +8,10 @@ _V2_QUOTA = "cpu.max"
 _V1_QUOTA, _V1_PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
-def usable_cpus() -> int:
+def usable_cpus(root: Path = Path("/")) -> int:
     """Return how many threads of this process can run at once (at least 1)."""
     cpus = len(os.sched_getaffinity(0))
-    quota = cgroup_cpus(Path("/"))
+    quota = cgroup_cpus(root)
     return cpus if quota is None else max(1, min(cpus, int(quota)))
 
 

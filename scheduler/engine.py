@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from scheduler.access import Access
 from scheduler.backend import Backend
 from scheduler.companions import Companions
 from scheduler.control import ModelControl, Refused
@@ -38,6 +39,7 @@ class Engine:
         self.observer = observer
         self.control: ModelControl | None = None  # set where clients may load and unload models
         self.companions: Companions | None = None
+        self.access: Access | None = None  # set where clients need API keys
         self.refused: tuple[Refused, ...] = ()  # what should be served and is not, and why
         self._options = options
         self._clock = clock

@@ -16,9 +16,12 @@ class Code(enum.Enum):
     """Why a request failed, in no protocol's terms."""
 
     INVALID_REQUEST = "invalid_request"
+    UNAUTHENTICATED = "unauthenticated"
+    PERMISSION_DENIED = "permission_denied"
     MODEL_NOT_FOUND = "model_not_found"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     OVERLOADED = "overloaded"
+    RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     CANCELLED = "cancelled"

@@ -39,6 +39,8 @@ def load_new(make: Callable[[], Backend]) -> Backend:
     """Return a backend made by ``make`` and loaded. Raises LoadError and nothing else."""
     try:
         backend = make()
+    except LoadError:
+        raise
     except BaseException as error:
         raise LoadError(f"the backend cannot be made: {error!r}") from error
     load(backend)

@@ -7,6 +7,8 @@ from pathlib import Path
 from transports.tls import TlsFiles
 from transports.unix import UnixAddress
 
+MAX_CONNECTIONS = 1 << 20
+
 
 # No slots: of a class's bases only one may have them, and a transport's options have others.
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class EndpointOptions:
         default="",
         metadata={"help": "PEM file of the authorities that sign clients' certificates"},
     )
+    max_connections: int = field(
+        default=16_384,
+        metadata={"help": "connections at once, more are turned away (grpc: engine nghttp2)"},
+    )
     unix_path: str = field(
         default="", metadata={"help": "Unix domain socket to listen on, too; it speaks no TLS"}
     )
@@ -33,6 +39,10 @@ class EndpointOptions:
         check_pair(self.certificate, self.private_key)
         if self.client_ca and not self.certificate:
             raise ValueError("client_ca needs a certificate and a private_key")
+        if not 1 <= self.max_connections <= MAX_CONNECTIONS:
+            raise ValueError(
+                f"max_connections must be 1 to {MAX_CONNECTIONS}, got {self.max_connections}"
+            )
         if not re.fullmatch("0?[0-7]{3}", self.unix_mode):
             raise ValueError(f"unix_mode must be three octal digits, got {self.unix_mode!r}")
         if not host and not self.unix_path:

@@ -11,7 +11,6 @@ import datetime
 import errno
 import hashlib
 import logging
-import os
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+
+from transports.files import stamp
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class TlsFiles:
 
     def stamps(self) -> tuple[object, ...]:
         """Return what differs once a file has been replaced or written to."""
-        return tuple(_stamp(path) for path in (self.certificate, self.private_key, self.client_ca))
+        files = (self.certificate, self.private_key, self.client_ca)
+        return tuple(None if path is None else stamp(path) for path in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +156,6 @@ class RenewedContext(ssl.SSLContext):
         """Begin a connection, as the event loop does."""
         self.renewed.refresh()
         return self.renewed.value.wrap_bio(*args, **options)
-
-
-def _stamp(path: Path | None) -> object:
-    if path is None:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        return error.errno
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(setting: str, path: Path) -> bytes:

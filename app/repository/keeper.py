@@ -195,14 +195,20 @@ class Keeper:
         if missing_file := model.missing():
             raise LoadError(missing_file)
 
+        await model.check_signed()
+
         def build() -> Backend:
             return Proven(
                 model.build(), (name, version), folder, plan.golden,
                 lambda: place.unchanged(name, version, signature),
             )  # fmt: skip
 
+        def remake() -> Backend:
+            model.verify()
+            return build()
+
         backend, options = build(), model.scheduler.options
-        await self._engine.swap(backend, options, build, grace_s=self._grace_s, others=False)
+        await self._engine.swap(backend, options, remake, grace_s=self._grace_s, others=False)
         logger.info(
             "%s: version %s loaded in %.2f s; %s", name, version,
             time.perf_counter() - started_s, model.effective(backend),

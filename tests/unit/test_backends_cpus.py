@@ -59,5 +59,10 @@ def test_the_quota_is_the_least_one_on_the_way_to_the_root(
     assert cgroup_cpus(tree(tmp_path, files)) == cpus
 
 
+def test_half_a_cpu_is_one_thread(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}
+    assert usable_cpus(tree(tmp_path, files)) == 1
+
+
 def test_this_process_may_use_at_least_one_cpu() -> None:
     assert usable_cpus() >= 1

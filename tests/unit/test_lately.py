@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.companions import MAX_BYTES, FolderCompanions
+from app.families import SECONDS
 from app.lately import KEPT_ERRORS, KEPT_SECONDS
 from app.models import ModelConfig, Served
-from app.observe import SECONDS, PrometheusObserver
+from app.observe import PrometheusObserver
 from app.plugins import Plugin
 from app.second import Second, percentiles
 from app.settings import Section

@@ -53,9 +53,12 @@ class Call:
     def merged(self, request: InferRequest, version: str = "") -> InferRequest:
         """Return the decoded ``request`` with the call's own id, deadline, priority and key.
 
-        ``version`` is the one that the metadata name. Raises ServingError if they say nonsense.
+        ``version`` is the one that the metadata name. Raises ServingError if they say
+        nonsense, or the client's key may not have so many rows now.
         """
         self.rows = request.rows
+        if self.arrival.caller is not None:
+            self.arrival.caller.spend(request.rows)
         # The metadata's id, if there is one: it is what the client's logs call the call.
         if REQUEST_ID not in self.metadata:
             self.id = usable_id(request.id) or self.id

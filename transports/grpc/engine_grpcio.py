@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from scheduler.errors import ServingError
 from transports.grpc.credentials import server_credentials
 from transports.grpc.listen import listen, listen_unix
 from transports.grpc.methods import Arrival, Methods, Reply, Stream, Unary
@@ -23,14 +24,24 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has 
     def __init__(self, options: GrpcOptions, methods: Methods) -> None:
         self._options = options
         self._server = grpc.aio.server(options=_channel_arguments(options))
-        self._handlers = {
-            **{path: _unary_handler(path, method) for path, method in methods.unary.items()},
-            **{path: _stream_handler(path, method) for path, method in methods.streams.items()},
-        }
+        self._methods = methods
 
     def service(self, handler_call_details: Any) -> Any:
         """Return the handler of one call, None if there is no such method; grpcio asks."""
-        return self._handlers.get(handler_call_details.method)
+        path = handler_call_details.method
+        unary, stream = self._methods.unary.get(path), self._methods.streams.get(path)
+        if unary is None and stream is None:
+            return None
+        metadata = dict(handler_call_details.invocation_metadata)
+        arrival = Arrival(path, metadata, time.perf_counter())
+        try:
+            arrival = self._methods.admit(arrival)
+        except ServingError as failure:
+            return _refusing_handler(self._methods.refused(arrival, failure))
+        if unary is not None:
+            return _unary_handler(arrival, unary)
+        assert stream is not None
+        return _stream_handler(arrival, stream)
 
     async def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses.
@@ -51,26 +62,38 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has 
         await stopping
 
 
-def _unary_handler(path: str, method: Unary) -> grpc.RpcMethodHandler:
+def _refusing_handler(reply: Reply) -> grpc.RpcMethodHandler:
+    """Return what ends a call before its first message is read."""
+
+    async def refuse(bodies: AsyncIterator[bytes], context: Any) -> None:
+        del bodies
+        _end(context, reply)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _unary_handler(arrival: Arrival, method: Unary) -> grpc.RpcMethodHandler:
     async def answer(body: bytes, context: Any) -> bytes:
-        reply = await method(body, _arrival(path, context))
+        reply = await method(body, _with_deadline(arrival, context))
         _end(context, reply)
         return reply.body or b""
 
     return grpc.unary_unary_rpc_method_handler(answer)
 
 
-def _stream_handler(path: str, method: Stream) -> grpc.RpcMethodHandler:
+def _stream_handler(arrival: Arrival, method: Stream) -> grpc.RpcMethodHandler:
     async def serve(bodies: AsyncIterator[bytes], context: Any) -> None:
-        _end(context, await method(aiter(bodies), _arrival(path, context), context.write))
+        known = _with_deadline(arrival, context)
+        _end(context, await method(aiter(bodies), known, context.write))
 
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-def _arrival(path: str, context: Any) -> Arrival:
+def _with_deadline(arrival: Arrival, context: Any) -> Arrival:
+    """Return ``arrival`` as its first message, if it has but one, is here."""
     left_s, now_s = context.time_remaining(), time.perf_counter()
     deadline_s = math.inf if left_s is None else now_s + left_s
-    return Arrival(path, dict(context.invocation_metadata()), now_s, deadline_s)
+    return arrival._replace(began_s=now_s, deadline_s=deadline_s)
 
 
 def _end(context: Any, reply: Reply) -> None:

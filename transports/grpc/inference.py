@@ -60,6 +60,8 @@ class InferenceService:
         ).SerializeToString()
 
     async def _stream_scores(self, body: bytes, call: Call) -> bytes:
+        if call.arrival.caller is not None:
+            call.arrival.caller.begin()
         response = await self._response(body, call)
         return ModelStreamInferResponse(infer_response=response).SerializeToString()
 

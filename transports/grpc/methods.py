@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import grpc
 
+from scheduler.access import Caller
 from scheduler.errors import ServingError
 
 # By name in lower case; values of names that end in -bin are bytes.
@@ -18,12 +19,16 @@ Metadata: TypeAlias = Mapping[str, str | bytes]
 
 
 class Arrival(NamedTuple):
-    """What a call says before its first message; times are those of ``time.perf_counter``."""
+    """What a call says before its first message; times are those of ``time.perf_counter``.
+
+    ``caller`` is who it is, once that is known, where clients need API keys.
+    """
 
     path: str
     metadata: Metadata
     began_s: float
     deadline_s: float = math.inf
+    caller: Caller | None = None
 
     @property
     def left_s(self) -> float:
@@ -50,13 +55,20 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 Stream: TypeAlias = Callable[[AsyncIterator[bytes], Arrival, Send], Awaitable[Reply]]
 
 
+def everybody(arrival: Arrival) -> Arrival:
+    """Let every call go on."""
+    return arrival
+
+
 @dataclass(frozen=True, slots=True)
 class Methods:
     """Every method by its path, ``/package.Service/Method``.
 
     ``refused`` reports a call that the engine turned away by itself, and says how it ends.
+    ``admit`` is asked before any message is read, and raises ServingError for what may not go on.
     """
 
     unary: Mapping[str, Unary]
     streams: Mapping[str, Stream]
     refused: Callable[[Arrival, ServingError], Reply]
+    admit: Callable[[Arrival], Arrival] = everybody

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from scheduler.engine import Engine
 from transports.grpc import health, inference, predict, reflection
+from transports.grpc.admission import Admission
 from transports.grpc.calls import Calls
 from transports.grpc.engine_grpcio import GrpcioServer
 from transports.grpc.management import Management
@@ -47,7 +48,7 @@ class GrpcTransport:
         Raises OSError for a taken port or path, or an unusable certificate.
         """
         services = _services(engine, self._options)
-        methods = _methods(services, self._options)
+        methods = _methods(services, self._options, engine)
         kind = Nghttp2Server if self._options.engine == "nghttp2" else GrpcioServer
         server = kind(self._options, methods)
         addresses = await server.start()
@@ -82,7 +83,7 @@ def _services(engine: Engine, options: GrpcOptions) -> _Services:
     )
 
 
-def _methods(services: _Services, options: GrpcOptions) -> Methods:
+def _methods(services: _Services, options: GrpcOptions, engine: Engine) -> Methods:
     streams = {**services.inference.streams(), **services.health.streams()}
     if options.reflection:
         streams.update(services.reflection.streams())
@@ -91,4 +92,4 @@ def _methods(services: _Services, options: GrpcOptions) -> Methods:
         **services.inference.unary(),
         **services.health.unary(),
     }
-    return Methods(unary, streams, services.calls.refused)
+    return Methods(unary, streams, services.calls.refused, Admission(engine, frozenset(streams)))

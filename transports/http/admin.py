@@ -14,7 +14,7 @@ from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
 from transports.http.unsent import Unsent
 
-LISTENER = ListenerOptions(backlog=128)
+LISTENER = ListenerOptions(backlog=128, max_connections=1024)
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 

@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from scheduler.engine import Engine
 from transports.http import oip, predict
+from transports.http.access import KeyedPages
 from transports.http.call import Calls
 from transports.http.intake import Intake
 from transports.http.pages import document_inference, pages, unexpected_error
@@ -17,8 +18,9 @@ class HttpApp:
 
     def __init__(self, engine: Engine, intake: Intake) -> None:
         self._calls = Calls(engine, intake)
-        self._pages = pages(engine)
-        document_inference(self._pages, engine)
+        served = pages(engine)
+        document_inference(served, engine)
+        self._pages = KeyedPages(served, engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -16,11 +16,13 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from scheduler.access import Caller
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing, Trace
 from transports.codecs.strict_json import shown
+from transports.http.access import caller_of
 from transports.http.body import Body
 from transports.http.coding import MIN_PACKED_BYTES, packed
 from transports.http.disconnect import unless_client_leaves
@@ -95,6 +97,7 @@ class _Call:
         self._id = own_id(self.headers)
         self._named = Named()
         self._rows = 0
+        self._caller: Caller | None = None
         # Stands until an answer is found, so a bug of ours is counted as what it is.
         self._code: Code | None = Code.INTERNAL
         self._detail = ""
@@ -144,6 +147,8 @@ class _Call:
         if self._scope["method"] != "POST":
             detail = f"{shown(self._scope['method'])} is not supported here, send POST"
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
+        # Before anything of its body is read.
+        self._caller = caller_of(self._engine, self._scope["path"], self.headers)
         head = parse_head(self.headers)
         form = target.form(self.headers)
         body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
@@ -166,6 +171,8 @@ class _Call:
         if b"x-request-id" not in self.headers:
             self._id = harmless(request.id.encode()) or self._id
         self._rows = request.rows
+        if self._caller is not None:
+            self._caller.spend(request.rows)
         request = dataclasses.replace(
             request,
             model=self._named.model,

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 
 from scheduler.errors import Code, ServingError
 from transports.http.protocol import HttpProtocol
+from transports.http.refusal import Full
 from transports.http.standing import StandingHeaders
 from transports.http.unsent import Unsent
 
@@ -30,6 +31,7 @@ class ListenerOptions:
     head_timeout_s: float = 30.0
     write_timeout_s: float = 60.0
     backlog: int = 2048
+    max_connections: int = 16_384
 
 
 class Listener:
@@ -107,7 +109,9 @@ class Listener:
             self._all_closed.clear()
             await self._all_closed.wait()
 
-    def _protocol(self) -> HttpProtocol:
+    def _protocol(self) -> asyncio.Protocol:
+        if len(self._state.connections) >= self._options.max_connections:
+            return Full(self._options.max_connections, self._state.default_headers)
         return HttpProtocol(
             self._config,
             self._state,

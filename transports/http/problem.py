@@ -66,9 +66,11 @@ def problem_of(error: ServingError | HttpError) -> Problem:
         return status_problem(error.status, error.detail, error.headers)
     _, status, title = STATUS[error.code]
     headers = {}
-    if error.code in {Code.OVERLOADED, Code.UNAVAILABLE}:
+    if error.code in {Code.OVERLOADED, Code.RATE_LIMITED, Code.UNAVAILABLE}:
         # RFC 9110 10.2.3: whole seconds.
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s or 1)))
+    if error.code is Code.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"  # RFC 9110 15.5.2: a 401 has to say how
     return Problem(status, f"urn:narsil:error:{error.code.value}", title, error.detail, headers)
 
 

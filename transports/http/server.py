@@ -121,8 +121,9 @@ class HttpTransport:
     def _new_listener(self, engine: Engine) -> Listener:
         options = self._options
         bounds = ListenerOptions(
-            options.keep_alive_s, options.head_timeout_s, options.write_timeout_s, options.backlog
-        )
+            options.keep_alive_s, options.head_timeout_s, options.write_timeout_s,
+            options.backlog, options.max_connections,
+        )  # fmt: skip
         headers = StandingHeaders(draining=[CLOSE])
         headers.follow(engine)
         app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)

@@ -62,7 +62,9 @@ class Http3Options(BodyLimits):
     idle_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds a silent QUIC connection is kept"}
     )
-    max_connections: int = field(default=1024, metadata={"help": "QUIC connections at once"})
+    max_connections: int = field(
+        default=1024, metadata={"help": "connections at once, over QUIC and over TCP each"}
+    )
     cors_origins: tuple[str, ...] = field(
         default=(), metadata={"help": "origins whose pages may call; *: any"}
     )
@@ -135,7 +137,8 @@ class Http3Transport:
         alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
         headers = StandingHeaders([alternative], draining=[ALT_SVC_CLEAR, CLOSE])
         headers.follow(engine)
-        self._listener = Listener(app, ListenerOptions(), self._unsent, headers)
+        bounds = ListenerOptions(max_connections=self._options.max_connections)
+        self._listener = Listener(app, bounds, self._unsent, headers)
         await self._listener.start(bound, context)
 
     def _files(self) -> TlsFiles:

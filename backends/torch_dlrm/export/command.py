@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
         console.print(_NO_TORCHREC.format(error=error), markup=False)
     except (ExportError, LoadError) as error:
         console.print(f"narsil export: {error}", markup=False)
+    except OSError as error:  # a disk that is full, a folder that may not be written to
+        console.print(f"narsil export: {error.filename or arguments.out}: {error.strerror}")
     return 1
 
 

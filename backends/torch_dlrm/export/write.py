@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -90,6 +91,10 @@ class Order:
     features_given: bool = True
 
 
+# What a model's file has besides its weights and tables: code, names, padding.
+ROOM_BYTES = 1 << 20
+
+
 def export(order: Order, step: Callable[[str], None]) -> Manifest:
     """Write the artifact folder ``order.out``; ``step`` is told what starts, ``STEPS`` times.
 
@@ -117,7 +122,9 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     exact = scores(dlrm, shape, inputs).numpy()
     _require_spread(exact, trained=state is not None)
     step("quantising, sharding and scripting")
-    package(dlrm, shape, device, inputs, order.tables).save(folder / MODEL_FILE)
+    packed = package(dlrm, shape, device, inputs, order.tables)
+    _check_room(folder, sum(tensor.nbytes for tensor in packed.buffers()))
+    packed.save(folder / MODEL_FILE)
     step("scoring the golden batch with the artifact")
     module = load_module(folder / MODEL_FILE, device)
     with torch.inference_mode():
@@ -136,6 +143,12 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     manifest = _manifest(order, shape, float(exact.std()), file_sha256(model_file(folder)))
     write_manifest(folder, manifest)
     return manifest
+
+
+def _check_room(folder: Path, size_bytes: int) -> None:
+    """Raise OSError for a disk that cannot take so much: PyTorch's own writer ends the process."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size_bytes + ROOM_BYTES)
 
 
 def _state(order: Order) -> Mapping[str, torch.Tensor] | None:

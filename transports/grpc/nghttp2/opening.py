@@ -35,12 +35,19 @@ class Opening:
             return self.refused(stream_id, now_s, failure)
         arrival = Arrival(head.path, head.metadata, now_s, now_s + head.timeout_s)
         reader = MessageReader(head.coding, self._max_message_bytes)
-        if unary := self._methods.unary.get(head.path):
+        unary, stream = self._methods.unary.get(head.path), self._methods.streams.get(head.path)
+        if unary is None and stream is None:
+            reply = Reply(grpc.StatusCode.UNIMPLEMENTED, detail=f"no method {head.path[:128]}")
+            return RefusedCall(self._wire, stream_id, arrival, reader, reply)
+        try:
+            arrival = self._methods.admit(arrival)
+        except ServingError as failure:
+            reply = self._methods.refused(arrival, failure)
+            return RefusedCall(self._wire, stream_id, arrival, reader, reply)
+        if unary is not None:
             return UnaryCall(self._wire, stream_id, arrival, reader, unary)
-        if stream := self._methods.streams.get(head.path):
-            return StreamCall(self._wire, stream_id, arrival, reader, stream)
-        reply = Reply(grpc.StatusCode.UNIMPLEMENTED, detail=f"no method {head.path[:128]}")
-        return RefusedCall(self._wire, stream_id, arrival, reader, reply)
+        assert stream is not None
+        return StreamCall(self._wire, stream_id, arrival, reader, stream)
 
     def refused(self, stream_id: int, now_s: float, failure: ServingError) -> Call:
         """Return a call that is turned away and reported."""

@@ -112,7 +112,9 @@ class Nghttp2Server:
         if self._sweeping is not None:
             self._sweeping.cancel()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> asyncio.Protocol:
+        if len(self._connections) >= self._options.max_connections:
+            return _TurnedAway()
         return Connection(self._options, self._methods, self._budget, self._made, self._lost)
 
     def _made(self, connection: Connection) -> None:
@@ -157,6 +159,14 @@ class Nghttp2Server:
             now_s = time.perf_counter()
             for connection in tuple(self._connections):
                 _look(connection, now_s)
+
+
+class _TurnedAway(asyncio.Protocol):
+    """A connection too many: gRPC's clients call that UNAVAILABLE and try again later."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close at once."""
+        transport.abort()
 
 
 def _cut(connection: Connection) -> None:
