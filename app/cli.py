@@ -83,7 +83,6 @@ def _serve(argv: Sequence[str]) -> int:
     streams.start_log(watch.log.format)
     for package in ("app", "backends", "scheduler", "transports"):
         logging.getLogger(package).setLevel(server.log_level.upper())
-    logger.info("configuration: %s", redacted(config.all_sections()))
     parts = Parts(
         server=server,
         models=config.models,
@@ -106,7 +105,9 @@ def _serve(argv: Sequence[str]) -> int:
 
 
 def _opened(config: Config, *opened: Any) -> None:
-    """Print the banner, if anybody can read it."""
+    """Log the configuration, and print the banner if anybody can read it."""
+    # Not before: an error at the start would stand behind a long line.
+    logger.info("configuration: %s", redacted(config.all_sections()))
     try:
         banner.show(config, *opened)
         sys.stdout.flush()
