@@ -5,7 +5,7 @@ import socket
 
 
 def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
-    """Return a bound, non-blocking TCP or UDP socket; port 0 takes a free one.
+    """Return a bound, non-blocking UDP socket, or a TCP socket that listens; port 0: any free one.
 
     Raises OSError that names host and port.
     """
@@ -21,6 +21,8 @@ def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.setblocking(False)
             bound.bind(address)
+            if kind is socket.SOCK_STREAM:
+                bound.listen()  # until then another may still take the port with SO_REUSEADDR
         except OSError:
             bound.close()
             raise
