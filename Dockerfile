@@ -19,10 +19,10 @@ RUN python3 requirements.py native onnx > requirements.txt \
  && python3 -m pip install -q -r requirements.txt
 
 FROM build AS dependencies-cpu
-# The public index has a CUDA build of PyTorch, of several GB, for CPUs too.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# The public index has a CUDA build of PyTorch, of several GB, for CPUs too: name one with CPU wheels.
+ARG PIP_EXTRA_INDEX_URL=
 RUN python3 requirements.py cpu onnx > requirements.txt \
- && python3 -m pip install -q --extra-index-url ${TORCH_INDEX} -r requirements.txt \
+ && python3 -m pip install -q -r requirements.txt \
  # Headers and tests: nothing here compiles.
  && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include \
            /opt/narsil/lib/python3*/site-packages/torch/test
@@ -34,10 +34,10 @@ RUN python3 requirements.py cuda > requirements.txt \
            /opt/narsil/lib/python3*/site-packages/torch/test
 
 FROM dependencies-cpu AS dependencies-tools
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG PIP_EXTRA_INDEX_URL=
 # torchrec depends on FBGEMM's CUDA build by name: so without what it depends on.
 RUN python3 requirements.py cpu onnx export bench > requirements.txt \
- && python3 -m pip install -q --extra-index-url ${TORCH_INDEX} -r requirements.txt \
+ && python3 -m pip install -q -r requirements.txt \
  && python3 -m pip install -q --no-deps torchrec==1.8.0
 
 FROM dependencies-native AS made-native
