@@ -95,7 +95,7 @@ bars: $(SERVE) $(REFERENCE)/manifest.json
 
 # Servers from PyPI with the same artifact: make peer PEER=mosec installs one, each in a virtualenv of
 # its own; make peers installs all and prints the table (docs/benchmarks.md).
-PEERS   := litserve mosec ray
+PEERS   := bentoml litserve mlserver mosec ray
 peer: .peers/$(PEER)/.installed
 
 peers: $(PEERS:%=.peers/%/.installed) $(SERVE) $(REFERENCE)/manifest.json

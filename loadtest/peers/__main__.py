@@ -11,7 +11,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +25,7 @@ from loadtest.command import machine
 from loadtest.cpp_reference.serve import YardstickError
 from loadtest.lab.tables import print_table
 from loadtest.peers.catalogue import PEERS, Peer, PeerError, serving
+from loadtest.peers.wording import PLAIN, Reworded
 from loadtest.requests import Bodies, Golden, Order, write
 from loadtest.rivals import narsil, pinned
 from loadtest.wires.base import Target
@@ -56,65 +58,76 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measured(peer: Peer, arguments: argparse.Namespace) -> list[dict[str, float | str]]:
     """Return the table's lines for ``peer``. Raises PeerError or NoServerError."""
-    with TemporaryDirectory() as name, _both(peer, arguments, Path(name)) as (sides, bodies):
+    with TemporaryDirectory() as name, _both(peer, arguments, Path(name)) as sides:
         lines = []
         for figure, in_flight in _FIGURES.items():
-            plan = drive.Plan(bodies, arguments.warmup, arguments.seconds, in_flight=in_flight)
             rounds = [
-                [_figure(side, plan, figure, arguments.rows) for side in sides]
+                [_figure(side, arguments, figure, in_flight) for side in sides]
                 for _ in range(arguments.rounds)
             ]
             lines.append(_line(peer, figure, in_flight, rounds))
     return lines
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where a server is asked, with what, and what is made of its answers."""
+
+    target: Target
+    bodies: Bodies
+    told: Callable[[bytes], bytes]
+
+
 @contextlib.contextmanager
-def _both(
-    peer: Peer, arguments: argparse.Namespace, folder: Path
-) -> Iterator[tuple[tuple[Target, Target], Bodies]]:
-    """Serve with the peer and with Narsil; yield where, and requests that both answer rightly."""
+def _both(peer: Peer, arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[Side, Side]]:
+    """Serve with the peer and with Narsil; yield both when they answer rightly."""
     shape = workload.read_shape(arguments.artifact)
     mix = workload.Mix(((arguments.rows, 1.0),))
     order = Order(mix, peer.encoding, shape.name, _REQUESTS, 1 << 28, 0)
     write(folder, shape, order, bare.load(arguments.artifact, "torch_dlrm"))
-    bodies = Bodies(folder)
+    bodies, words = Bodies(folder), Reworded(folder, peer.wording)
     golden = Golden(folder, peer.encoding, _TOLERANCE)
     cpus = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
         with pinned(cpus[:1]):  # inherited by the servers
             flags = [f"--backend={arguments.backend}", "--server-drain-delay-s=0"]
             ours = stack.enter_context(narsil(arguments.artifact, flags, ("http",)))
-            theirs = stack.enter_context(serving(peer, arguments.artifact, bodies[0]))
+            theirs = stack.enter_context(serving(peer, arguments.artifact, words[0]))
         stack.enter_context(pinned(cpus[1:] or cpus))
-        sides = theirs, target(KINDS[peer.wire], ours["http"], "")
+        sides = (
+            Side(theirs, words, peer.wording.told),
+            Side(target(KINDS[peer.wire], ours["http"], ""), bodies, PLAIN.told),
+        )
         for side in sides:
-            verify(peer, side, bodies, golden)
-        yield sides, bodies
+            verify(peer, side, golden)
+        yield sides
 
 
-def verify(peer: Peer, side: Target, bodies: Bodies, golden: Golden) -> None:
+def verify(peer: Peer, side: Side, golden: Golden) -> None:
     """Compare answers with the golden scores. Raises PeerError."""
-    sent = [bodies[number] for number in range(min(_VERIFIED, len(bodies)))]
-    wire = Http1Wire(side)
+    sent = [side.bodies[number] for number in range(min(_VERIFIED, len(side.bodies)))]
+    wire = Http1Wire(side.target)
     try:
-        answers = ask_all(wire, sent)
-    except RequestFailedError as error:
+        answers = [side.told(body) for body in ask_all(wire, sent)]
+    except (RequestFailedError, ValueError) as error:
         raise PeerError(f"{peer.name}: {error}") from error
     finally:
         wire.close()
     wrong = sum(not golden.check(number, body) for number, body in enumerate(answers))
     if wrong:
-        raise PeerError(f"{peer.name} at {side.authority}: {wrong} of {len(sent)} answers wrong")
+        place = side.target.authority
+        raise PeerError(f"{peer.name} at {place}: {wrong} of {len(sent)} answers wrong")
 
 
-def _figure(side: Target, plan: drive.Plan, figure: str, rows: int) -> float:
-    with connected("http", side, plan.in_flight) as wires:
+def _figure(side: Side, arguments: argparse.Namespace, figure: str, in_flight: int) -> float:
+    plan = drive.Plan(side.bodies, arguments.warmup, arguments.seconds, in_flight=in_flight)
+    with connected("http", side.target, in_flight) as wires:
         outcome = drive.run(wires, plan, time.perf_counter())
     if outcome.errors:
-        raise PeerError(f"{side.authority}: {outcome.failures}")
+        raise PeerError(f"{side.target.authority}: {outcome.failures}")
     if figure == "p50 ms":
         return outcome.service.percentile(50) * 1e3
-    return outcome.answered / outcome.elapsed_s * rows
+    return outcome.answered / outcome.elapsed_s * float(arguments.rows)
 
 
 def _line(

@@ -13,6 +13,7 @@ from pathlib import Path
 from loadtest.ask import ask_all
 from loadtest.closed import NoServerError, RequestFailedError
 from loadtest.encodings import Encoding
+from loadtest.peers.wording import LISTED, OPEN_INFERENCE, PLAIN, Wording
 from loadtest.wires.base import Target
 from loadtest.wires.http1 import Http1Wire
 
@@ -23,11 +24,12 @@ _PATIENCE_S, _LOOK_S = 90.0, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One server: where it takes requests, and in which encoding, its best."""
+    """One server: where it takes requests, and in which encoding, its best, and words."""
 
     name: str
     path: str
     encoding: Encoding
+    wording: Wording = PLAIN
 
     @property
     def content_type(self) -> str:
@@ -43,7 +45,9 @@ class Peer:
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
+        Peer("bentoml", "/predict", "json", LISTED),
         Peer("litserve", "/predict", "json"),
+        Peer("mlserver", "/v2/models/ranker/infer", "json", OPEN_INFERENCE),
         Peer("mosec", "/inference", "protobuf"),
         Peer("ray", "/predict", "protobuf"),
     )

@@ -14,6 +14,7 @@ from loadtest.lab import curve
 from loadtest.peers import __main__ as peers
 from loadtest.peers.catalogue import PEERS, Peer, PeerError, serving
 from loadtest.peers.model import Model, as_bytes, as_json
+from loadtest.peers.wording import LISTED, OPEN_INFERENCE, PLAIN, Reworded
 from loadtest.requests import Bodies, Golden, Order, write
 from loadtest.wires.base import Target
 from loadtest.workload import Mix, Pooling
@@ -51,13 +52,13 @@ async def test_a_peer_that_answers_wrongly_is_not_measured(
     write(tmp_path, SHAPE, Order(Mix(((2, 1.0),)), "protobuf", "", 5, 1 << 20, 1), backend)
     bodies, golden = Bodies(tmp_path), Golden(tmp_path, "protobuf", 1e-5)
     async with narsil_serving(backend, certificates) as served:
-        place = _target(served.urls["http"])
-        await asyncio.to_thread(peers.verify, PEERS["mosec"], place, bodies, golden)
+        side = peers.Side(_target(served.urls["http"]), bodies, PLAIN.told)
+        await asyncio.to_thread(peers.verify, PEERS["mosec"], side, golden)
         (tmp_path / "scores.npy").unlink()
         np.save(tmp_path / "scores.npy", np.zeros((1, 10), np.float32))
         wrong = Golden(tmp_path, "protobuf", 1e-5)
         with pytest.raises(PeerError, match="5 of 5 answers wrong"):
-            await asyncio.to_thread(peers.verify, PEERS["mosec"], place, bodies, wrong)
+            await asyncio.to_thread(peers.verify, PEERS["mosec"], side, wrong)
 
 
 def _target(url: str) -> Target:
@@ -84,6 +85,28 @@ def test_requests_of_several_clients_in_one_forward_get_their_own_scores(
         }  # fmt: skip
         for encoding, body in answers.items():
             assert decode(encoding, body)["default"] == pytest.approx(got)
+
+
+def test_requests_in_a_peers_words_keep_every_id_and_their_answers_read_as_ours(
+    tmp_path: Path,
+) -> None:
+    mix = Mix(((2, 1.0),), Pooling("geometric", 3.0))
+    write(tmp_path, SHAPE, Order(mix, "json", "", 3, 1 << 20, 1), None)
+    ours, listed = Bodies(tmp_path), Reworded(tmp_path, LISTED)
+    joined = Reworded(tmp_path, OPEN_INFERENCE)
+    for number in range(len(ours)):
+        document = orjson.loads(ours[number])
+        assert orjson.loads(listed[number]) == {"requests": [document]}
+        inputs = {one["name"]: one for one in orjson.loads(joined[number])["inputs"]}
+        rows = zip(*document["id_list_features"].values(), strict=True)
+        bags = [bag for row in rows for bag in row]
+        assert inputs["values"]["data"] == [one for bag in bags for one in bag]
+        assert inputs["lengths"]["data"] == [len(bag) for bag in bags]
+        assert inputs["float_features"]["shape"] == [*inputs["lengths"]["shape"][:1], 3]
+    answer = {"predictions": {"default": [0.5, 0.25]}}
+    assert orjson.loads(LISTED.told(orjson.dumps([answer]))) == answer
+    outputs = {"outputs": [{"name": "default", "data": [0.5, 0.25]}]}
+    assert orjson.loads(OPEN_INFERENCE.told(orjson.dumps(outputs))) == answer
 
 
 def test_a_saved_result_is_drawn_from_its_figures_alone(tmp_path: Path) -> None:
