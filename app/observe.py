@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, get_args
@@ -10,15 +9,18 @@ from typing import Any, get_args
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from app.charge import charge
 from app.families import SECONDS, Families
 from app.gpu import GpuSeries
 from app.lately import Lately
+from app.path_series import PathSeries
+from app.pending import MOST, Pending, batches_of
 from app.request_log import RequestLog
 from app.series import Family
-from app.totals import Totals
 from app.version_series import ShadowSeries, UpdateSeries
+from app.waiting_series import WaitingSeries
 from scheduler.control import Refused
-from scheduler.errors import Missed
+from scheduler.errors import Code, Missed
 from scheduler.observer import (
     Answered,
     Computed,
@@ -28,54 +30,36 @@ from scheduler.observer import (
     Shadowed,
     Updated,
 )
-from scheduler.types import ModelSpec
+from scheduler.types import ModelSpec, Trace
+from transports.statistics import ModelFigures, Statistics
 
-POWERS_OF_TWO = tuple(2.0**power for power in range(15))
-POWERS_OF_FOUR = tuple(4.0**power for power in range(11))
 LAG_PERIOD_S = 0.1
 
 
-class PrometheusObserver(Observer):
-    """Count and time everything the serving path reports; ``log`` has a word on requests."""
+class PrometheusObserver(Statistics):
+    """Count and time everything the serving path reports; ``log`` has a word on requests.
 
-    def __init__(self, log: RequestLog | None = None) -> None:
+    What was asked and computed well is kept and counted later, many at once, before anybody looks.
+    ``following``, if given, hears of requests and batches, too, at once.
+    """
+
+    def __init__(self, log: RequestLog | None = None, following: Observer | None = None) -> None:
+        super().__init__(following or Observer())
         self.log = log or RequestLog()
+        self._follows = following is not None
+        self._pending = Pending()
         self._served: set[str] = set()
-        # By model and version: rows and requests that wait, batches with the lanes.
-        self._load: dict[tuple[str, str], tuple[int, int, int]] = {}
         self._families = families = Families()
         self._also: list[Callable[[], Iterable[Family]]] = []
         self._registry = CollectorRegistry()  # what is read at a scrape, by others
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        model, transport, version = ("model",), ("model", "transport"), ("model", "version")
-        self._requests = families.counters(
-            "requests", "Requests answered, by outcome (ok or the error code)", (*transport, "code")
-        )
+        version = ("model", "version")
+        self._path = PathSeries(families)
         self._keyed = families.counters(
             "key_requests", "Requests by API key, and what became of it", ("key", "outcome")
         )
-        self._duration = families.histograms(
-            "request_duration_seconds", "Receipt to answer", transport
-        )
-        self._queue = families.histograms("queue_duration_seconds", "Wait for a lane", model)
-        self._gather = families.histograms("gather_duration_seconds", "Gathering one batch", model)
-        self._compute = families.histograms(
-            "compute_duration_seconds", "Computing one batch", model
-        )
-        self._rows = families.histograms("batch_rows", "Rows in a batch", model, POWERS_OF_TWO)
-        self._ids = families.histograms("batch_ids", "Ids in a batch", model, POWERS_OF_FOUR)
-        self._size = families.histograms(
-            "batch_requests", "Requests in a batch", model, POWERS_OF_TWO
-        )
-        self._busy = families.counters(
-            "lane_busy_seconds", "Seconds that a lane has spent on batches", ("model", "lane")
-        )
-        self._waiting = (
-            families.gauges("queue_depth_rows", "Rows waiting", model),
-            families.gauges("queue_depth_requests", "Requests waiting", model),
-            families.gauges("inflight_batches", "Batches with the lanes", model),
-        )
+        self._waiting = WaitingSeries(families)
         self._dropped = families.counters(
             "dropped", "Requests never computed, by reason", ("model", "reason")
         )
@@ -103,8 +87,7 @@ class PrometheusObserver(Observer):
         self._lag = families.histograms(
             "event_loop_lag_seconds", "Lateness of a timer", (), SECONDS
         )
-        totals = Totals(self._requests, self._duration, self._rows, self._size, self._waiting_rows)
-        self._lately = Lately(totals, SECONDS)
+        self._lately = Lately(self._path.totals(self._waiting.rows, self.settle), SECONDS)
 
     def loaded(self, spec: ModelSpec, lanes: int) -> None:
         """Begin every series of a model that no event has begun: a dashboard shows 0, not a gap."""
@@ -115,9 +98,8 @@ class PrometheusObserver(Observer):
         for table, policy in spec.id_policies.items():
             self._missed.by[spec.name, table, policy] += 0
         self._updates.loaded(spec)
-        self._load.setdefault((spec.name, spec.version), (0, 0, 0))
-        for lane in range(lanes):
-            self._busy.by[spec.name, str(lane)] += 0
+        self._waiting.loaded(spec.name, spec.version)
+        self._path.loaded(spec.name, lanes)
 
     def reloaded(self, model: str, outcome: ReloadOutcome) -> None:
         """Count a reload."""
@@ -133,19 +115,39 @@ class PrometheusObserver(Observer):
 
     def waiting(self) -> dict[tuple[str, str], int]:
         """Return how many requests wait, by model and version."""
-        return {version: requests for version, (_, requests, _) in self._load.items()}
+        return self._waiting.requests()
+
+    def traced(self, traceparent: str, tracestate: str, began_s: float) -> Trace | None:
+        """Return what who follows says."""
+        if not self._follows:
+            return None
+        return self._following.traced(traceparent, tracestate, began_s)
 
     def answered(self, record: Answered) -> None:
-        """Count the answer."""
-        code = "ok" if record.code is None else record.code.value
-        # A name that is not served would let any client make a new time series.
-        model = record.model if record.model in self._served else "unknown"
-        self._requests.by[model, record.transport, code] += 1
-        self._duration.by[model, record.transport].observe(record.duration_s)
-        if record.code is not None:
-            self._lately.failed(record, time.time())
+        """Count the answer, at once if it is an error."""
+        if record.code is None:
+            named = record.model, record.version, record.transport
+            durations_s = self._pending.durations_s[named]
+            durations_s.append(record.duration_s)
+            if len(durations_s) >= MOST:
+                self.settle()
+        else:
+            self._failed(record, record.code)
         if record.code is not None or self.log.all_requests:
             self.log.answered(record)
+        if self._follows:
+            self._following.answered(record)
+
+    def _failed(self, record: Answered, code: Code) -> None:
+        model = self._known(record.model)
+        self._path.failed(model, record.transport, code.value, record.duration_s)
+        if record.version:
+            self._figures(record.model, record.version).fail.add(1, record.duration_s)
+        self._lately.failed(record, time.time())
+
+    def _known(self, model: str) -> str:
+        # A name that is not served would let any client make a new time series.
+        return model if model in self._served else "unknown"
 
     def keyed(self, key: str, outcome: str) -> None:
         """Count a request by the name of its API key, "" for none that is known."""
@@ -153,7 +155,7 @@ class PrometheusObserver(Observer):
 
     def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """Show what waits and what runs."""
-        self._load[spec.name, spec.version] = rows, requests, batches
+        self._waiting.by[spec.name, spec.version] = rows, requests, batches
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """Count a request that never ran."""
@@ -166,16 +168,37 @@ class PrometheusObserver(Observer):
 
     def computed(self, record: Computed) -> None:
         """Time a batch and the waits before it."""
-        model = (record.model,)
-        self._gather.by[model].observe(record.gather_s)
-        self._compute.by[model].observe(record.compute_s)
-        self._rows.by[model].observe(record.rows)
-        self._ids.by[model].observe(record.ids)
-        self._size.by[model].observe(len(record.queue_s))
-        self._busy.by[record.model, str(record.lane)] += record.gather_s + record.compute_s
-        queue = self._queue.by[model]
-        for queue_s in record.queue_s:
-            queue.observe(queue_s)
+        records = self._pending.computed[record.model, record.version, record.lane]
+        records.append(record)
+        if len(records) >= MOST:
+            self.settle()
+        if self._follows:
+            self._following.computed(record)
+
+    def settle(self) -> None:
+        """Count everything that is not counted yet."""
+        answered, computed = self._pending.take()
+        for (model, version, transport), durations_s in answered.items():
+            self._path.answered(self._known(model), transport, durations_s)
+            if version:  # else it named nothing that is served
+                figures = self._figures(model, version)
+                figures.success.add(len(durations_s), sum(durations_s))
+        for (model, version, lane), records in computed.items():
+            batches = batches_of(records)
+            self._path.computed(model, lane, batches)
+            figures = self._figures(model, version)
+            charge(figures, batches)
+            figures.last_ms = round(_ended_s(records[-1]) * 1e3)
+
+    def of(self, model: str, version: str) -> ModelFigures:
+        """Return the figures of a version that is served, as they are now."""
+        self.settle()
+        return super().of(model, version)
+
+    def all(self) -> Mapping[tuple[str, str], ModelFigures]:
+        """Return the figures of every version, as they are now."""
+        self.settle()
+        return super().all()
 
     def shadowed(self, record: Shadowed) -> None:
         """Count a copy, and how far its scores are from those answered with."""
@@ -193,34 +216,22 @@ class PrometheusObserver(Observer):
         except (TypeError, ValueError):  # it names a version that is no number
             encode, content_type = choose_encoder("")
         openmetrics = content_type.startswith("application/openmetrics-text")
-        self._sum_load()
+        self.settle()
+        self._waiting.settle()
         also = chain.from_iterable(families() for families in self._also)
         lines = [line for family in (*self._families, *also) for line in family.lines(openmetrics)]
         own = "\n".join([*lines, ""]).encode("utf-8", "replace")
         return own + encode(self._registry), content_type
 
-    def _waiting_rows(self) -> dict[str, int]:
-        """Return the rows that wait, of each model of which any do."""
-        waiting = Counter[str]()
-        for (model, _), (rows, _, _) in self._load.items():
-            waiting[model] += rows
-        return {model: rows for model, rows in waiting.items() if rows}
-
-    def _sum_load(self) -> None:
-        """Add up the versions of each model."""
-        sums: dict[str, tuple[int, ...]] = {}
-        for (model, _), load in self._load.items():
-            others = sums.get(model, (0,) * len(load))
-            sums[model] = tuple(map(sum, zip(load, others, strict=True)))
-        for number, gauges in enumerate(self._waiting):
-            gauges.by = {(model,): load[number] for model, load in sums.items()}
-
-    def serving(self, specs: tuple[ModelSpec, ...]) -> None:
+    def serving(self, specs: Iterable[ModelSpec]) -> None:
         """Show which models are served, and no others any more."""
+        self.settle()
+        specs = tuple(specs)
+        super().serving(specs)
         # Names stay known: what a model that is gone had admitted is still being answered.
         self._served.update(spec.name for spec in specs)
         versions = {(spec.name, spec.version) for spec in specs}
-        self._load = {key: one for key, one in self._load.items() if key in versions or any(one)}
+        self._waiting.serving(versions)
         self._info.by = {(spec.name, spec.version): 1 for spec in specs}
         plans = [(spec.name, spec.version, spec.properties.get("plan", "")) for spec in specs]
         self._labels.by = {
@@ -246,3 +257,9 @@ class PrometheusObserver(Observer):
             now_s = time.perf_counter()
             self._lag.by[()].observe(max(0.0, now_s - due_s))
             self._lately.look(now_s)
+
+
+def _ended_s(record: Computed) -> float:
+    """Return when a batch was over, in seconds after 1970; its own times are the scheduler's."""
+    over_s = record.started_s + record.gather_s + record.compute_s
+    return time.time() - max(0.0, time.monotonic() - over_s)

@@ -9,8 +9,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from typing import Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import ArrayLike
 from prometheus_client.utils import floatToGoString
 
 # The values of a series' labels, in the order of the labels' names.
@@ -38,6 +41,13 @@ class Histogram:
         """Count ``value``."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def observe_all(self, values: ArrayLike) -> None:
+        """Count each of ``values``."""
+        values = np.asarray(values, float)
+        counts = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+        self._counts = [*map(add, self._counts, counts.tolist())]
+        self._sum += float(values.sum())
 
     def cumulated(self) -> Iterator[int]:
         """Yield for each bound, and at last for infinity, how many values do not exceed it."""

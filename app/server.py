@@ -77,8 +77,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     loop = asyncio.get_running_loop()
     stop = _StopSignals(loop)
     watching = _watching(parts.watch)
-    engine = Engine(SchedulerOptions(), watching.statistics)
-    engine.watch(lambda: watching.serving(engine.specs()))
+    engine = Engine(SchedulerOptions(), watching.prometheus)
+    engine.watch(lambda: watching.prometheus.serving(engine.specs()))
     models = _models(parts, engine, watching.prometheus)
     engine.companions = FolderCompanions(models.served)
     if parts.server.model_control:

@@ -12,7 +12,8 @@ from app.series import Counters, Histograms
 class Totals:
     """The series that say so; ``requests`` and ``durations`` are by model first.
 
-    ``waiting_rows`` returns the rows that wait now, of the models of which any do.
+    ``waiting_rows`` returns the rows that wait now, of the models of which any do; ``settle``
+    counts what is not counted yet.
 
     Reading costs the serving path nothing: it counts into them anyway.
     """
@@ -22,9 +23,11 @@ class Totals:
     rows: Histograms
     batch_requests: Histograms
     waiting_rows: Callable[[], Mapping[str, int]]
+    settle: Callable[[], None]
 
     def read(self) -> dict[str, Second]:
         """Return what every model has done since the start."""
+        self.settle()
         requests, errors = Counter[str](), Counter[str]()
         for (model, _, code), count in self.requests.by.items():
             requests[model] += int(count)

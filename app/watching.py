@@ -1,6 +1,5 @@
 """Everything that watches the serving path, put together."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.observe import PrometheusObserver
@@ -8,8 +7,7 @@ from app.request_log import LogOptions, RequestLog
 from app.tracing.options import TracingOptions
 from app.tracing.tracing import traced
 from app.triton_names import MetricsOptions, TritonNames
-from scheduler.types import ModelSpec
-from transports.statistics import Statistics
+from scheduler.observer import Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +20,13 @@ class WatchOptions:
 
 
 class Watching:
-    """A chain of observers: ``statistics`` hears everything first, ``prometheus`` last.
-
-    Raises TracingError.
-    """
+    """What counts, and what traces behind it if asked to. Raises TracingError."""
 
     def __init__(self, options: WatchOptions) -> None:
-        self.prometheus = PrometheusObserver(RequestLog(options.log))
-        following, self.end = traced(self.prometheus, options.tracing)
-        self.statistics = Statistics(following)
+        spans, self.end = traced(Observer(), options.tracing)
+        self.prometheus = PrometheusObserver(
+            RequestLog(options.log), spans if options.tracing.endpoint else None
+        )
         if options.metrics.triton_names:
-            names = TritonNames(self.statistics, self.prometheus.waiting)
+            names = TritonNames(self.prometheus, self.prometheus.waiting)
             self.prometheus.also(names.families)
-
-    def serving(self, specs: Sequence[ModelSpec]) -> None:
-        """Take note of which models are served."""
-        self.prometheus.serving(tuple(specs))
-        self.statistics.serving(specs)

@@ -21,10 +21,10 @@ class Spent:
     count: int = 0
     ns: int = 0
 
-    def add(self, count: int, each_s: float) -> None:
-        """Count ``count`` more, of so many seconds each."""
+    def add(self, count: int, seconds: float) -> None:
+        """Count ``count`` more, of so many seconds all together."""
         self.count += count
-        self.ns += round(count * each_s * 1e9)
+        self.ns += round(seconds * 1e9)
 
 
 @dataclass(slots=True)
@@ -67,6 +67,9 @@ class Statistics(Following):
 
     def of(self, model: str, version: str) -> ModelFigures:
         """Return the figures of a version that is served; they go on changing."""
+        return self._figures(model, version)
+
+    def _figures(self, model: str, version: str) -> ModelFigures:
         figures = self._models.get((model, version))
         if figures is None:
             figures = self._models[model, version] = ModelFigures()
@@ -84,17 +87,17 @@ class Statistics(Following):
     def answered(self, record: Answered) -> None:
         """Count a request by its outcome."""
         if record.version:  # else it named nothing that is served
-            figures = self.of(record.model, record.version)
+            figures = self._figures(record.model, record.version)
             spent = figures.success if record.code is None else figures.fail
             spent.add(1, record.duration_s)
         self._following.answered(record)
 
     def computed(self, record: Computed) -> None:
         """Count a batch, and each request in it."""
-        figures, requests = self.of(record.model, record.version), len(record.queue_s)
-        figures.queue.add(requests, sum(record.queue_s) / max(requests, 1))
-        figures.gather.add(requests, record.gather_s)
-        figures.compute.add(requests, record.compute_s)
+        figures, requests = self._figures(record.model, record.version), len(record.queue_s)
+        figures.queue.add(requests, sum(record.queue_s))
+        figures.gather.add(requests, requests * record.gather_s)
+        figures.compute.add(requests, requests * record.compute_s)
         figures.rows += record.rows
         figures.batches += 1
         figures.last_ms = round(self._now_s() * 1e3)

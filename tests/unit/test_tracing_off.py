@@ -17,7 +17,7 @@ async def test_without_a_collector_there_is_no_link_in_the_chain_and_no_span() -
     observer = Observer()
     following, end = traced(observer, TracingOptions())
     assert following is observer
-    assert Watching(WatchOptions()).statistics.traced(SAMPLED, "", 0.0) is None
+    assert Watching(WatchOptions()).prometheus.traced(SAMPLED, "", 0.0) is None
     await end()
 
 

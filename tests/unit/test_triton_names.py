@@ -16,9 +16,9 @@ from transports.statistics import Statistics
 def watched(*, triton_names: bool) -> Watching:
     watching = Watching(WatchOptions(metrics=MetricsOptions(triton_names=triton_names)))
     spec = ModelSpec("a", "3", (), (), max_batch_rows=8)
-    statistics: Statistics = watching.statistics
+    statistics: Statistics = watching.prometheus
     statistics.loaded(spec, 1)
-    watching.serving([spec])
+    watching.prometheus.serving([spec])
     for code in (None, None, Code.INTERNAL):
         statistics.answered(Answered("grpc", "a", 2, code, 0.5, version="3"))
     statistics.computed(Computed("a", 6, 9, 0, 0.25, 0.5, (0.125, 0.125, 0.25), version="3"))
@@ -27,7 +27,7 @@ def watched(*, triton_names: bool) -> Watching:
 
 
 def test_they_count_by_model_and_version_in_microseconds() -> None:
-    body, _ = watched(triton_names=True).statistics.exposition("text/plain")
+    body, _ = watched(triton_names=True).prometheus.exposition("text/plain")
     # Not by the client's parser, which has every counter end in _total.
     lines = [line for line in body.decode().splitlines() if line.startswith("nv_")]
     series = {name: float(value) for name, value in (line.split(" ") for line in lines)}
@@ -48,12 +48,12 @@ def test_they_count_by_model_and_version_in_microseconds() -> None:
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
 def test_they_are_not_there_unless_asked_for(accept: str) -> None:
-    body, _ = watched(triton_names=False).statistics.exposition(accept)
+    body, _ = watched(triton_names=False).prometheus.exposition(accept)
     assert b"nv_inference" not in body
 
 
 def test_openmetrics_takes_them_for_what_it_does_not_know() -> None:
-    body, kind = watched(triton_names=True).statistics.exposition("application/openmetrics-text")
+    body, kind = watched(triton_names=True).prometheus.exposition("application/openmetrics-text")
     assert kind.startswith("application/openmetrics-text")
     parse: Any = openmetrics.text_string_to_metric_families
     kinds = {family.name: family.type for family in parse(body.decode())}
