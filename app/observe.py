@@ -126,10 +126,9 @@ class PrometheusObserver(Statistics):
     def answered(self, record: Answered) -> None:
         """Count the answer, at once if it is an error."""
         if record.code is None:
-            named = record.model, record.version, record.transport
-            durations_s = self._pending.durations_s[named]
-            durations_s.append(record.duration_s)
-            if len(durations_s) >= MOST:
+            kept = self._pending.answered
+            kept.append(record)
+            if len(kept) >= MOST:
                 self.settle()
         else:
             self._failed(record, record.code)
@@ -155,7 +154,10 @@ class PrometheusObserver(Statistics):
 
     def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """Show what waits and what runs."""
-        self._waiting.by[spec.name, spec.version] = rows, requests, batches
+        waiting = self._waiting
+        if waiting.spec is not spec:
+            waiting.turn(spec)
+        waiting.load = rows, requests, batches
 
     def dropped(self, model: str, reason: DropReason) -> None:
         """Count a request that never ran."""
@@ -168,22 +170,21 @@ class PrometheusObserver(Statistics):
 
     def computed(self, record: Computed) -> None:
         """Time a batch and the waits before it."""
-        records = self._pending.computed[record.model, record.version, record.lane]
-        records.append(record)
-        if len(records) >= MOST:
+        kept = self._pending.computed
+        kept.append(record)
+        if len(kept) >= MOST:
             self.settle()
         if self._follows:
             self._following.computed(record)
 
     def settle(self) -> None:
         """Count everything that is not counted yet."""
-        answered, computed = self._pending.take()
-        for (model, version, transport), durations_s in answered.items():
+        for (model, version, transport), durations_s in self._pending.take_answered().items():
             self._path.answered(self._known(model), transport, durations_s)
             if version:  # else it named nothing that is served
                 figures = self._figures(model, version)
                 figures.success.add(len(durations_s), sum(durations_s))
-        for (model, version, lane), records in computed.items():
+        for (model, version, lane), records in self._pending.take_computed().items():
             batches = batches_of(records)
             self._path.computed(model, lane, batches)
             figures = self._figures(model, version)

@@ -25,7 +25,6 @@ from tests.fixtures.requests import as_json, random_request
 from transports.http.app import HttpApp
 from transports.http.intake import Intake
 from transports.http.server import HttpTransport
-from transports.statistics import Statistics
 
 ROUNDS, REQUESTS = 60, 40
 
@@ -39,17 +38,17 @@ class _Nowhere(SpanExporter):
 def _spans(ratio: float) -> Observer:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
-    return Statistics(Spans(PrometheusObserver(), provider, ratio))
+    return PrometheusObserver(following=Spans(Observer(), provider, ratio))
 
 
 def _logging(ratio: float) -> Observer:
     options = LogOptions(requests=True, sample_ratio=ratio, max_per_s=10**9)
-    return Statistics(PrometheusObserver(RequestLog(options)))
+    return PrometheusObserver(RequestLog(options))
 
 
 WAYS: dict[str, Callable[[], Observer]] = {
     "nothing": Observer,
-    "metrics": lambda: Statistics(PrometheusObserver()),
+    "metrics": PrometheusObserver,
     "metrics, 1 % traced": lambda: _spans(0.01),
     "metrics, all traced": lambda: _spans(1.0),
     "metrics, 1 % logged": lambda: _logging(0.01),
