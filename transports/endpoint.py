@@ -25,7 +25,7 @@ class EndpointOptions:
     )
     max_connections: int = field(
         default=16_384,
-        metadata={"help": "connections at once, more are turned away (grpc: engine nghttp2)"},
+        metadata={"help": "connections at once, more are turned away"},
     )
     unix_path: str = field(
         default="", metadata={"help": "Unix domain socket to listen on, too; it speaks no TLS"}

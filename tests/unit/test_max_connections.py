@@ -13,7 +13,7 @@ from tests.fixtures.stub_engine import StubEngine
 from tests.fixtures.stub_serving import problem
 from tests.fixtures.wire import sample
 from transports.endpoint import MAX_CONNECTIONS
-from transports.grpc.options import GrpcOptions
+from transports.grpc.options import ENGINES, GrpcOptions
 from transports.http.server import HttpOptions, HttpTransport
 from transports.http3.server import Http3Transport
 
@@ -57,8 +57,11 @@ async def test_over_http_they_are_told_and_a_place_that_is_free_again_is_taken(
         await transport.stop(0.1)
 
 
-async def test_over_grpc_they_are_unavailable_and_a_place_that_is_free_again_is_taken() -> None:
-    options = grpc_options(engine="nghttp2", max_connections=1)
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_over_grpc_they_are_unavailable_and_a_place_that_is_free_again_is_taken(
+    engine: str,
+) -> None:
+    options = grpc_options(engine=engine, max_connections=1)
     async with grpc_serving(options) as served:
         served.serving.gate.open()
         assert len(scores(await served.client.predict())) == 2

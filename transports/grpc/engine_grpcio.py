@@ -124,6 +124,7 @@ def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", int(options.max_message_bytes * HEADROOM)),
         ("grpc.max_send_message_length", options.max_message_bytes),
         ("grpc.max_concurrent_streams", options.max_concurrent_streams),
+        ("grpc.max_allowed_incoming_connections", options.max_connections),
         # Clients commonly ping idle connections every 10 s, now and then a little early; grpcio's
         # default, and exactly 10 s, cut them off for that at the fourth ping.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
