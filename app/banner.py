@@ -19,7 +19,7 @@ from scheduler.types import ModelSpec
 logger = logging.getLogger(__name__)
 
 NOTES = {
-    "http": "docs at /docs, Open Inference Protocol at /v2, metrics at /metrics",
+    "http": "docs at /docs, Open Inference Protocol at /v2",
     "grpc": "predictor.Predictor, Open Inference Protocol, health, reflection",
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
     "admin": "what is going on, as a page; metrics, probes",

@@ -134,7 +134,7 @@ async def test_without_a_file_to_open_connections_that_are_open_live_on_and_new_
 
 
 async def test_a_scrape_every_100_ms_disturbs_nobody_and_takes_no_memory(tmp_path: Path) -> None:
-    with victim(tmp_path) as process:
+    with victim(tmp_path, "--http-metrics=true") as process:
         async with httpx.AsyncClient(base_url=process.urls["http"]) as scraper:
             await others_are_served(process)
             before, used_s = memory_bytes(process), cpu_s(process)

@@ -74,7 +74,7 @@ async def test_a_request_with_neither_is_given_a_name(running: Served, transport
 
 
 @pytest.mark.parametrize(
-    "path", ["/livez", "/readyz", "/metrics", "/v1/models", "/v2", "/v2/models/fake", "/docs"]
+    "path", ["/livez", "/readyz", "/v1/models", "/v2", "/v2/models/fake", "/docs"]
 )
 async def test_every_page_carries_the_name_of_its_request(running: Served, path: str) -> None:
     async with httpx.AsyncClient(base_url=running.urls["http"]) as client:

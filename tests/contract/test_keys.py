@@ -291,7 +291,7 @@ OPEN = (
     "/v2/health/ready",
 )
 CLOSED = (
-    "/metrics", "/v1/models", "/v1/models/fake", "/v2", "/v2/models/fake", "/v2/models/fake/ready",
+    "/v1/models", "/v1/models/fake", "/v2", "/v2/models/fake", "/v2/models/fake/ready",
     "/v2/models/fake/config", "/v2/models/stats", "/docs", "/openapi.json", "/nowhere", "//livez",
     "/livez/", "/LIVEZ",
 )  # fmt: skip

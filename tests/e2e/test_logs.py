@@ -31,7 +31,8 @@ pytestmark = pytest.mark.timeout(60)
 
 async def test_the_log_has_the_configuration_and_a_line_for_each_request(tmp_path: Path) -> None:
     arguments = ["--backend=fake", "--log-requests=true", "--log-format=json",
-                 "--metrics-triton-names=true", "--backend-max-batch-rows=4"]  # fmt: skip
+                 "--metrics-triton-names=true", "--http-metrics=true",
+                 "--backend-max-batch-rows=4"]  # fmt: skip
     with narsil_serve(tmp_path, arguments, transports=("http",)) as process:
         async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
             assert await ask(client, THREE_ROWS) == 200

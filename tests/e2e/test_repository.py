@@ -30,7 +30,7 @@ canary = 50
 """
 POLLED = [
     "--repository-mode=poll", "--repository-poll-s=0.05", "--repository-settle-s=0.02",
-    "--server-drain-delay-s=0", "--server-model-control=true",
+    "--server-drain-delay-s=0", "--server-model-control=true", "--http-metrics=true",
 ]  # fmt: skip
 
 

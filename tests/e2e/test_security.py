@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_the_page_s_keys_work_and_a_hang_up_takes_new_ones(folder: Path) -> None:
-    flags = ["--backend=fake", "--api-keys=keys.toml"]
+    flags = ["--backend=fake", "--api-keys=keys.toml", "--http-metrics=true"]
     with narsil_serve(folder, flags, ("http", "grpc")) as process:
         asked = []
         for line in console("curl"):

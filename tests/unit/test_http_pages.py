@@ -44,9 +44,12 @@ async def test_head_is_get_without_its_body(client: httpx.AsyncClient) -> None:
 
 
 async def test_metrics_come_from_the_observer_in_the_format_asked_for(
-    client: httpx.AsyncClient,
+    client: httpx.AsyncClient, engine: StubEngine
 ) -> None:
-    answer = await client.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert (await client.get("/metrics")).status_code == 404  # clients see none unless asked for
+    accept = {"accept": "application/openmetrics-text"}
+    async with http_served(engine, metrics=True) as url, httpx.AsyncClient(base_url=url) as http:
+        answer = await http.get("/metrics", headers=accept)
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert answer.text == "# application/openmetrics-text\nstub_metric 1\n"
 

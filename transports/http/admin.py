@@ -46,7 +46,7 @@ class AdminTransport:
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
-        app = pages(engine)
+        app = pages(engine, metrics=True)
         app.include_router(embedding_pages(engine, writable=self._options.updates))
         app.include_router(page_routes(engine, self._options.host))
         playground = PlaygroundApp(app, engine, self._intake, self._options.host)

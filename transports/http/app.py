@@ -14,11 +14,11 @@ from transports.http.pages import document_inference, pages, unexpected_error
 
 
 class HttpApp:
-    """Route a request by its path."""
+    """Route a request by its path; ``metrics``: clients may see them, too."""
 
-    def __init__(self, engine: Engine, intake: Intake) -> None:
+    def __init__(self, engine: Engine, intake: Intake, *, metrics: bool = False) -> None:
         self._calls = Calls(engine, intake)
-        served = pages(engine)
+        served = pages(engine, metrics=metrics)
         document_inference(served, engine)
         self._pages = KeyedPages(served, engine)
 

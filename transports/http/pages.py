@@ -29,12 +29,13 @@ from transports.http.problem import (
 )
 
 
-def pages(engine: Engine) -> FastAPI:
+def pages(engine: Engine, *, metrics: bool = False) -> FastAPI:
     """Return the app; its documentation pages load nothing from the internet."""
     app = FastAPIOffline(title="Narsil", version=version("narsil"), redirect_slashes=False)
     _add_probes(app, engine)
     _add_models(app, engine)
-    _add_metrics(app, engine)
+    if metrics:
+        _add_metrics(app, engine)
     app.include_router(oip_pages(engine))
     add_unserved_pages(app)
     _answer_errors_with_problems(app)

@@ -47,6 +47,9 @@ class HttpOptions(BodyLimits, EndpointOptions):
     backlog: int = field(
         default=2048, metadata={"help": "connections the kernel holds until they are accepted"}
     )
+    metrics: bool = field(
+        default=False, metadata={"help": "serve /metrics to clients, too, not to operators alone"}
+    )
     cors_origins: tuple[str, ...] = field(
         default=(), metadata={"help": "origins whose pages may call; *: any"}
     )
@@ -126,8 +129,11 @@ class HttpTransport:
         )  # fmt: skip
         headers = StandingHeaders(draining=[CLOSE])
         headers.follow(engine)
-        app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)
+        app = allow_origins(self._app(engine), options.cors_origins)
         return Listener(app, bounds, Unsent(options.max_unsent_bytes), headers)
+
+    def _app(self, engine: Engine) -> HttpApp:
+        return HttpApp(engine, self._intake, metrics=self._options.metrics)
 
     def _url(self, bound: socket.socket) -> str:
         if bound.family == socket.AF_UNIX and self._unix is not None:

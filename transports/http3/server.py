@@ -65,6 +65,9 @@ class Http3Options(BodyLimits):
     max_connections: int = field(
         default=1024, metadata={"help": "connections at once, over QUIC and over TCP each"}
     )
+    metrics: bool = field(
+        default=False, metadata={"help": "serve /metrics to clients, too, not to operators alone"}
+    )
     cors_origins: tuple[str, ...] = field(
         default=(), metadata={"help": "origins whose pages may call; *: any"}
     )
@@ -112,7 +115,8 @@ class Http3Transport:
             )  # fmt: skip
         udp, tcp = _bind_pair(options)
         self.port = port_of(udp)
-        app = allow_origins(HttpApp(engine, self._intake), options.cors_origins)
+        plain = HttpApp(engine, self._intake, metrics=options.metrics)
+        app = allow_origins(plain, options.cors_origins)
         self._headers.start()
         self._headers.follow(engine)
         self._endpoint = QuicEndpoint(
