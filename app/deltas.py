@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from app.signatures import SIGNATURE_BYTES, SUFFIX, verify_file
 from scheduler.engine import Engine
-from scheduler.errors import Code, ServingError
+from scheduler.errors import Code, LoadError, ServingError
 from scheduler.threads import run_in_thread
 from transports import updates
 
@@ -25,9 +26,10 @@ STATUS_FILE = "status.json"
 SUFFIXES = (".arrow", ".arrows", ".json", ".parquet")
 # Larger deltas are best cut into several.
 MOST_BYTES = 1 << 30
-# Told from another by these: the file's number, size and time of its last change (ns).
-_Identity: TypeAlias = tuple[int, int, int]
-_NOBODY: _Identity = (0, 0, 0)
+# Told from another by these, of the file and of its signature, if it has one: number, size and time
+# of the last change (ns).
+_Identity: TypeAlias = tuple[int, ...]
+_NOBODY: _Identity = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,15 @@ class _Seen:
 
 
 class DeltaFolder:
-    """Apply the files of ``folder`` to what ``engine`` serves."""
+    """Apply the files of ``folder`` to what ``engine`` serves.
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    With ``artifact_keys``, a file of keys, one of them must have signed each: FILE.sig.
+    """
+
+    def __init__(self, engine: Engine, folder: Path, artifact_keys: str = "") -> None:
         self._engine = engine
         self._folder = folder
+        self._artifact_keys = artifact_keys
         self._seen: dict[str, _Seen] = {}
         self._said = ""
 
@@ -109,7 +115,7 @@ class DeltaFolder:
     async def _take(self, name: str, identity: _Identity) -> None:
         outcome = FileOutcome(name, "refused", "", "", "", 0, 0, time.time())
         try:
-            body = await run_in_thread(lambda: _read(self._folder / name), "deltas")
+            body = await run_in_thread(lambda: self._read(name), "deltas")
             delta = await updates.decode(body, is_json=name.endswith(".json"))
             outcome = replace(outcome, model=delta.model, version=delta.version)
             applied = await updates.apply(self._engine, delta)
@@ -121,7 +127,7 @@ class DeltaFolder:
                 outcome, outcome="passed_over" if passed else "refused", detail=error.detail
             )
             logger.warning("delta %s: %s: %s", name, outcome.outcome, error.detail)
-        except OSError as error:
+        except (OSError, LoadError) as error:
             outcome = replace(outcome, detail=str(error))
             logger.warning("delta %s: %s", name, error)
         else:
@@ -134,6 +140,13 @@ class DeltaFolder:
                 rows, applied.seconds, applied.model, applied.version, applied.sequence,
             )  # fmt: skip
         self._seen[name] = _Seen(identity, self._served(outcome), outcome)
+
+    def _read(self, name: str) -> bytes:
+        """Return a file that somebody trusted has signed, if that is asked for."""
+        body = _read(self._folder / name)
+        if self._artifact_keys:
+            verify_file(name, body, _signature(self._folder / name), self._artifact_keys)
+        return body
 
     def _write_status(self) -> None:
         document = json.dumps({"files": [asdict(one) for one in self._outcomes()]}, indent=2)
@@ -155,8 +168,24 @@ def _files(folder: Path) -> Iterator[tuple[str, _Identity]]:
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".") or path.name == STATUS_FILE
         if path.suffix in SUFFIXES and not hidden and path.is_file():
-            status = path.stat()
-            yield path.name, (status.st_ino, status.st_size, status.st_mtime_ns)
+            yield path.name, (*_marks(path), *_marks(path.with_name(path.name + SUFFIX)))
+
+
+def _signature(path: Path) -> bytes:
+    """Return what lies beside a delta, b"" for nothing."""
+    beside = path.with_name(path.name + SUFFIX)
+    if not beside.is_file():
+        return b""
+    with beside.open("rb") as file:
+        return file.read(SIGNATURE_BYTES + 1)
+
+
+def _marks(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(path: Path) -> bytes:

@@ -84,9 +84,14 @@ def resolve(argv: Sequence[str]) -> tuple[Config, argparse.Namespace]:
         models=_models(sources, arguments.model, server.backend),
         transports=transports,
         repository=_section(sources, "repository", RepositoryOptions),
-        planner=partial(plan_of, partial(resolve_model, sources, server.backend)),
+        planner=partial(
+            plan_of,
+            partial(resolve_model, sources, server.backend),
+            artifact_keys=server.artifact_keys,
+        ),
     )
     _check_client_certificates(config.sections)
+    _check_rows_are_signed(config.sections)
     return config, arguments
 
 
@@ -142,6 +147,18 @@ def _check_client_certificates(sections: Mapping[str, Section]) -> None:
             f" everybody in; leave it out (--transports {others}) or set"
             f" {name}.without_client_certificates=true"
         )
+
+
+def _check_rows_are_signed(sections: Mapping[str, Section]) -> None:
+    """Refuse rows without a signature beside artifacts with one. Raises ConfigError."""
+    if not sections["server"].options.artifact_keys:
+        return
+    for name, one in sections.items():
+        if name == "admin" and getattr(one.options, "updates", False):
+            raise ConfigError(
+                "server.artifact_keys: rows that come over the network (admin.updates) are not"
+                " signed; put signed files into a folder (server.deltas)"
+            )
 
 
 def _sources(arguments: argparse.Namespace) -> Sources:

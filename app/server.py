@@ -159,7 +159,11 @@ def _check_folder(deltas: str) -> None:
 def _watch(parts: Parts, engine: Engine) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield what watches for deltas, if a folder was named."""
     if parts.server.deltas:
-        yield DeltaFolder(engine, Path(parts.server.deltas)).run()
+        yield _folder(parts.server, engine).run()
+
+
+def _folder(server: ServerOptions, engine: Engine) -> DeltaFolder:
+    return DeltaFolder(engine, Path(server.deltas), server.artifact_keys)
 
 
 def _which(model: ModelConfig) -> str:

@@ -2,6 +2,7 @@
 
 SHA256SUMS       one line a file, "HASH  PATH", as sha256sum writes and checks them
 SHA256SUMS.sig   the Ed25519 signature of that file's bytes, as openssl pkeyutl -rawin makes them
+FILE.sig         the same of a lone file: a delta, or a repository's config.toml
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from scheduler.errors import LoadError
 
-SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
+SUMS, SIGNATURE, SUFFIX = "SHA256SUMS", "SHA256SUMS.sig", ".sig"
 SIGNATURE_BYTES = 64
 MAX_SUMS_BYTES = 1 << 20
 MAX_KEYS_BYTES = 1 << 16
@@ -47,6 +48,12 @@ def sign(folder: Path, key: Ed25519PrivateKey) -> int:
     (folder / SUMS).write_bytes(content)
     (folder / SIGNATURE).write_bytes(key.sign(content))
     return len(sums)
+
+
+def sign_file(path: Path, key: Ed25519PrivateKey) -> None:
+    """Write the signature of the file ``path`` beside it. Raises OSError."""
+    signature = key.sign(path.read_bytes())
+    path.with_name(path.name + SUFFIX).write_bytes(signature)
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
@@ -99,6 +106,20 @@ def verify(path: Path, keys: Sequence[Ed25519PublicKey]) -> None:
             raise LoadError(f"{folder / name} is not listed in {SUMS}")
         if _sha256(folder / name) != sums[name]:
             raise LoadError(f"{folder / name} is not as it was signed: its SHA-256 is another")
+
+
+def verify_file(what: str, content: bytes, signature: bytes, keys_file: str) -> None:
+    """Check the ``content`` of a lone file; ``keys_file`` is that of the keys, "" for no check.
+
+    ``signature`` is b"" if there is none. Raises LoadError.
+    """
+    if not keys_file:
+        return
+    keys = trusted_keys(Path(keys_file))
+    if not signature:
+        raise LoadError(f"artifact_keys are set and there is no {what}{SUFFIX}")
+    if not any(_signed(key, signature, content) for key in keys):
+        raise LoadError(f"{what}{SUFFIX} is of none of the {len(keys)} artifact_keys")
 
 
 def _signed(key: Ed25519PublicKey, signature: bytes, content: bytes) -> bool:

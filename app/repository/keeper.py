@@ -122,8 +122,8 @@ class Keeper:
             return None
         if found.config != self._config:
             try:
-                self._plan = self._planner(self._name, found.config)
-            except (ConfigError, plugins.PluginError) as error:
+                self._plan = self._planner(self._name, found.config, found.config_signature)
+            except (ConfigError, LoadError, plugins.PluginError) as error:
                 self._refuse("", found.config, str(error))
                 return self._plan
             self._config = found.config

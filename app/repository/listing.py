@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 CONFIG_FILE = "config.toml"
+CONFIG_SIGNATURE = "config.toml.sig"
 MAX_CONFIG_BYTES = 1 << 16
+MAX_SIGNATURE_BYTES = 64
 MAX_FILES = 10_000  # of one version
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -38,12 +40,14 @@ class FoundVersion:
 class FoundModel:
     """A model: its configuration's text ("" for none) and its versions.
 
-    With a ``problem`` nothing is known of it.
+    With a ``problem`` nothing is known of it. ``config_signature`` is what lies beside the
+    configuration, b"" for nothing.
     """
 
     config: str = ""
     versions: Mapping[str, FoundVersion] = field(default_factory=dict)
     problem: str = ""
+    config_signature: bytes = b""
 
 
 # By model name.

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from app.repository.listing import (
     CONFIG_FILE,
+    CONFIG_SIGNATURE,
     MAX_CONFIG_BYTES,
     MAX_FILES,
+    MAX_SIGNATURE_BYTES,
     FoundModel,
     FoundVersion,
     Listing,
@@ -76,22 +78,25 @@ def _model(root: Path, folder: Path) -> FoundModel:
         versions = {
             name: _version(root, folder / name) for name in names if (folder / name).is_dir()
         }
-        return FoundModel(_config(root, folder / CONFIG_FILE), versions)
+        config = _read(root, folder / CONFIG_FILE, MAX_CONFIG_BYTES).decode("utf-8")
+        signature = _read(root, folder / CONFIG_SIGNATURE, MAX_SIGNATURE_BYTES)
+        return FoundModel(config, versions, config_signature=signature)
     except (*_UNREADABLE, UnicodeDecodeError, PlaceError) as error:
         return FoundModel(problem=str(error))
 
 
-def _config(root: Path, file: Path) -> str:
+def _read(root: Path, file: Path, limit_bytes: int) -> bytes:
+    """Return what ``file`` has, b"" if there is none."""
     if not file.exists():
-        return ""
+        return b""
     _check_inside(root, file)
     if not file.is_file():
-        raise PlaceError(f"{CONFIG_FILE} is no file")
+        raise PlaceError(f"{file.name} is no file")
     with file.open("rb") as opened:
-        data = opened.read(MAX_CONFIG_BYTES + 1)
-    if len(data) > MAX_CONFIG_BYTES:
-        raise PlaceError(f"{CONFIG_FILE} has more than {MAX_CONFIG_BYTES} bytes")
-    return data.decode("utf-8")
+        data = opened.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise PlaceError(f"{file.name} has more than {limit_bytes} bytes")
+    return data
 
 
 def _version(root: Path, folder: Path) -> FoundVersion:

@@ -11,12 +11,13 @@ canary = "latest"
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from app.config import ModelTable, make_table, parse_tables
 from app.models import ModelConfig
 from app.repository.listing import is_version
 from app.settings import ConfigError, Setting, make_section
+from app.signatures import verify_file
 
 NEWEST = "latest"
 POLICIES = ("latest", "all", "specific")
@@ -96,16 +97,29 @@ class Plan:
 
 # By a model's name and its own table.
 Resolve: TypeAlias = Callable[[str, ModelTable], ModelConfig]
-# By a model's name and the text of its config file. Raises ConfigError or PluginError.
-Planner: TypeAlias = Callable[[str, str], Plan]
 
 
-def plan_of(resolve: Resolve, name: str, text: str) -> Plan:
+class Planner(Protocol):
+    """Read a config file."""
+
+    def __call__(self, name: str, text: str, signature: bytes = b"", /) -> Plan:
+        """Return what the ``text`` of the model ``name`` says, if its ``signature`` will do.
+
+        Raises ConfigError, PluginError, or LoadError for the signature.
+        """
+
+
+def plan_of(
+    resolve: Resolve, name: str, text: str, signature: bytes = b"", *, artifact_keys: str = ""
+) -> Plan:
     """Return what ``text``, the config file of the model ``name``, says.
 
-    ``resolve`` lets the rest of it meet the general settings. Raises ConfigError or PluginError.
+    ``resolve`` lets the rest of it meet the general settings. With ``artifact_keys``, a file of
+    keys, one of them must have signed it. Raises ConfigError, PluginError or LoadError.
     """
     origin = f"{name}/config.toml"
+    if text:
+        verify_file(origin, text.encode(), signature, artifact_keys)
     tables = parse_tables(text, origin)
     own = {section: _table(tables, section, origin) for section in ("versions", "golden")}
     labels, split = _table(tables, "labels", origin), _table(tables, "split", origin)

@@ -10,8 +10,10 @@ from typing import Any
 
 from app.repository.listing import (
     CONFIG_FILE,
+    CONFIG_SIGNATURE,
     MAX_CONFIG_BYTES,
     MAX_FILES,
+    MAX_SIGNATURE_BYTES,
     FoundModel,
     FoundVersion,
     Listing,
@@ -49,7 +51,7 @@ class RemotePlace:
             ) from error
         self._url = url
         self._cache = cache_dir / hashlib.sha256(url.encode()).hexdigest()[:16]
-        self._configs: dict[str, tuple[str, str]] = {}  # signature and text, by model
+        self._read: dict[tuple[str, str], tuple[str, bytes]] = {}  # mark and bytes, by file
         self._swept = False
 
     @property
@@ -138,21 +140,27 @@ class RemotePlace:
             if rest and is_version(version):
                 versions.setdefault(version, {})[rest] = info
         try:
-            config = self._config(name, files.get(CONFIG_FILE))
+            config = self._content(name, CONFIG_FILE, files, MAX_CONFIG_BYTES).decode("utf-8")
+            signature = self._content(name, CONFIG_SIGNATURE, files, MAX_SIGNATURE_BYTES)
         except (PlaceError, UnicodeDecodeError) as error:
             return FoundModel(problem=f"{CONFIG_FILE}: {error}")
-        return FoundModel(config, {each: _version(found) for each, found in versions.items()})
+        found_versions = {each: _version(found) for each, found in versions.items()}
+        return FoundModel(config, found_versions, config_signature=signature)
 
-    def _config(self, model: str, info: Mapping[str, Any] | None) -> str:
+    def _content(
+        self, model: str, name: str, files: Mapping[str, Mapping[str, Any]], limit_bytes: int
+    ) -> bytes:
+        """Return what a small file has, read again only when its marks are others."""
+        info = files.get(name)
         if info is None:
-            return ""
-        if (info.get("size") or 0) > MAX_CONFIG_BYTES:
-            raise PlaceError(f"more than {MAX_CONFIG_BYTES} bytes")
-        signature = _signature({CONFIG_FILE: info})
-        if self._configs.get(model, ("", ""))[0] != signature:
-            data = self._ask("cat_file", f"{self._root}/{model}/{CONFIG_FILE}")
-            self._configs[model] = (signature, data.decode("utf-8"))
-        return self._configs[model][1]
+            return b""
+        if (info.get("size") or 0) > limit_bytes:
+            raise PlaceError(f"more than {limit_bytes} bytes")
+        mark = _signature({name: info})
+        if self._read.get((model, name), ("", b""))[0] != mark:
+            data: bytes = self._ask("cat_file", f"{self._root}/{model}/{name}")
+            self._read[model, name] = (mark, data)
+        return self._read[model, name][1]
 
     def _ask(self, method: str, *arguments: Any, **named: Any) -> Any:
         try:

@@ -1,5 +1,6 @@
 """Tell what has come to rest from what is still being written. Pure: it is given the time."""
 
+from dataclasses import replace
 from typing import TypeAlias
 
 from app.repository.listing import FoundModel, FoundVersion, Listing
@@ -54,7 +55,7 @@ class Settler:
 def _units(listing: Listing) -> dict[_Unit, FoundModel | FoundVersion]:
     units: dict[_Unit, FoundModel | FoundVersion] = {}
     for name, model in listing.items():
-        units[name, ""] = FoundModel(model.config, {}, model.problem)
+        units[name, ""] = replace(model, versions={})
         units |= {(name, version): found for version, found in model.versions.items()}
     return units
 
@@ -63,12 +64,12 @@ def _listing(units: dict[_Unit, FoundModel | FoundVersion]) -> Listing:
     models: dict[str, FoundModel] = {}
     for (name, _), found in units.items():
         if isinstance(found, FoundModel):
-            models[name] = FoundModel(found.config, {}, found.problem)
+            models[name] = found
     for name, model in models.items():
         versions = {
             version: found
             for (model_name, version), found in units.items()
             if model_name == name and isinstance(found, FoundVersion)
         }
-        models[name] = FoundModel(model.config, versions, model.problem)
+        models[name] = replace(model, versions=versions)
     return models

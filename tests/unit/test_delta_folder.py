@@ -16,13 +16,13 @@ from transports import updates
 
 @asynccontextmanager
 async def watching(
-    backend: UpdatableFake, folder: Path
+    backend: UpdatableFake, folder: Path, artifact_keys: str = ""
 ) -> AsyncIterator[tuple[Engine, DeltaFolder]]:
     engine = Engine(SchedulerOptions(), Observer())
     await engine.load(backend)
     engine.open()
     try:
-        yield engine, DeltaFolder(engine, folder)
+        yield engine, DeltaFolder(engine, folder, artifact_keys)
     finally:
         await engine.close(0.0)
 
