@@ -17,6 +17,6 @@ class TorchDlrmBackend(UpdatableDlrmBackend):
         self._options = options
 
     def _load(self) -> LoadedTables:
-        from backends.torch_dlrm.runtime import load  # noqa: PLC0415
+        from backends.torch_dlrm.loading import load  # noqa: PLC0415
 
         return load(self._options)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backends.fake import FakeBackend
 from tests.clients import tools
 from tests.clients.chromium import Chromium, chromium
 from tests.fixtures.page import EXAMPLE, MARKUP, Page, page_served
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.clients
 PICTURES = Path(__file__).parents[2] / "build" / "page"
 # What a person sees of an element.
 TEXT = "async (selector) => document.querySelector(selector).innerText"
+CHOOSE = """async (selector, text) => {
+  const select = document.querySelector(selector);
+  select.value = [...select.options].find((one) => one.text === text).value;
+  select.dispatchEvent(new Event("change"));
+}"""
 CLICK = "async (selector) => document.querySelector(selector).click()"
 # Rules of WCAG 2.2 A and AA, and what axe holds good practice.
 AXE = """async () => {
@@ -79,7 +85,7 @@ async def test_a_user_is_picked_and_the_best_movies_come_with_scores_and_latency
 ) -> None:
     first = (await text(tab, "#playground tbody")).splitlines()
     assert MARKUP in first[0]  # the best, and a title is a title
-    assert "movies scored in" in await text(tab, "#playground [role=status]")
+    assert "movies scored by version 1 in" in await text(tab, "#playground [role=status]")
     assert "Seen" not in await text(tab, "#playground tbody")
     await tab.evaluate(CLICK, "#playground input[type=checkbox]")
     await until(tab, "document.querySelector('#playground tbody').innerText.includes('Seen')")
@@ -98,6 +104,29 @@ async def test_a_row_is_scored_from_a_form_made_from_the_spec(tab: Chromium) -> 
     await tab.evaluate("async () => { document.querySelector('textarea').value = '[]'; }")
     await tab.evaluate(CLICK, "#playground details details button")
     await until(tab, "document.querySelector('#playground details').innerText.includes('object')")
+
+
+async def test_each_version_that_is_served_can_be_asked_by_itself(
+    page: Page, tab: Chromium
+) -> None:
+    await page.engine.load(FakeBackend(FakeBackend.Options(version="2")))
+    await until(tab, "document.querySelector('#asked').options.length === 3")
+    texts = "async () => [...document.querySelector('#asked').options].map((one) => one.text)"
+    assert await tab.evaluate(texts) == [
+        "fake, as it is routed", "fake version 1", "fake version 2",
+    ]  # fmt: skip
+    for version in ("2", "1"):
+        await tab.evaluate(CHOOSE, "#asked", f"fake version {version}")
+        said = f"movies scored by version {version} in"
+        note = "document.querySelector('#playground [role=status]')"
+        await until(tab, f"{note}.innerText.includes('{said}')")
+        await tab.evaluate(OPEN_ALL)
+        await tab.evaluate(CLICK, "#playground form button")
+        said = f"1 row scored by version {version} in"
+        await until(tab, f"document.querySelector('#playground').innerText.includes('{said}')")
+    properties = await text(tab, "#models")
+    assert "Everything about fake 2" in properties
+    assert properties.count("scheduler.mode") == 2
 
 
 async def test_figures_move_and_errors_are_told_as_text(page: Page, tab: Chromium) -> None:

@@ -7,8 +7,9 @@ import { firstRow, layout, requestText } from "./row.js";
 
 export class RequestForm {
   // `example` is JSON text, "" if there is none.
-  constructor(spec, example) {
+  constructor(spec, version, example) {
     this.spec = spec;
+    this.version = version;
     this.note = make("p", { role: "status" });
     this.result = make("div");
     this.plan = layout(spec);
@@ -48,7 +49,7 @@ export class RequestForm {
 
   async ask(text) {
     try {
-      this.show(await predict(this.spec.name, text));
+      this.show(await predict(this.spec.name, this.version, text));
     } catch (error) {
       this.note.textContent = error.message;
       this.result.replaceChildren();

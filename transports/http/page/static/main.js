@@ -4,7 +4,7 @@ import { options } from "./dom.js";
 import { showErrors } from "./errors.js";
 import { Figures } from "./figures.js";
 import { Live } from "./live.js";
-import { fetchModels, showModels } from "./models.js";
+import { choices, fetchModels, showModels } from "./models.js";
 import { Playground } from "./playground.js";
 
 const at = (id) => document.getElementById(id);
@@ -22,7 +22,9 @@ function say(state) {
 }
 
 function ask() {
-  return playground.show(models.find((spec) => spec.name === at("asked").value));
+  const [name, version] = JSON.parse(at("asked").value || '["", ""]');
+  const asked = (spec) => spec.name === name && (!version || spec.version === version);
+  return playground.show(models.find(asked), version);
 }
 
 async function follow(live) {
@@ -33,7 +35,7 @@ async function follow(live) {
   models = described.models;
   const names = [...new Set(models.map((spec) => spec.name))].map((name) => [name, name]);
   options(at("watched"), [["", "all models"], ...names]);
-  options(at("asked"), names);
+  options(at("asked"), choices(models).map(([one, text]) => [JSON.stringify(one), text]));
   showModels(at("models"), described);
   await ask();
 }

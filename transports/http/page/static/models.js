@@ -9,6 +9,22 @@ export async function fetchModels() {
   return answer.json();
 }
 
+// Who can be asked, as [[model, version], text]: every model by its routes (version ""), and where it
+// has several versions, each of them by itself.
+export function choices(models) {
+  const names = [...new Set(models.map((spec) => spec.name))];
+  return names.flatMap((name) => {
+    const versions = models.filter((spec) => spec.name === name);
+    if (versions.length === 1) return [[[name, ""], name]];
+    const each = versions.map((spec) => [[name, spec.version], `${name} ${versioned(spec)}`]);
+    return [[[name, ""], `${name}, as it is routed`], ...each];
+  });
+}
+
+function versioned({ version, properties }) {
+  return properties.labels ? `version ${version} (${properties.labels})` : `version ${version}`;
+}
+
 export function showModels(element, { models, refused }) {
   const parts = [models.length ? modelTable(models) : make("p", { class: "soft" }, "None yet.")];
   parts.push(...models.map(properties));

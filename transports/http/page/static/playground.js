@@ -11,28 +11,29 @@ export class Playground {
     this.shown = "";
   }
 
-  // Show the playground of `spec`, if another one or none is shown.
-  async show(spec) {
-    const wanted = spec ? JSON.stringify([spec.name, spec.inputs]) : "";
+  // Show the playground of `spec`, if another one or none is shown; `version` is whom to ask, "" for
+  // whichever the routes choose.
+  async show(spec, version) {
+    const wanted = spec ? JSON.stringify([spec.name, version, spec.inputs]) : "";
     if (wanted === this.shown) return;
     this.shown = wanted;
     const turn = (this.turn += 1);
-    const parts = spec ? await made(spec) : [make("p", { class: "soft" }, "No model is served.")];
+    const parts = spec ? await made(spec, version) : [make("p", { class: "soft" }, "No model is served.")];
     if (turn === this.turn) this.element.replaceChildren(...parts);
   }
 }
 
-async function made(spec) {
+async function made(spec, version) {
   const [catalogue, example] = await Promise.all([beside(spec, "catalogue"), beside(spec, "example")]);
-  const form = new RequestForm(spec, example).element;
-  const ranking = ranked(spec, catalogue);
+  const form = new RequestForm(spec, version, example).element;
+  const ranking = ranked(spec, version, catalogue);
   if (!ranking) return [form];
   return [ranking, make("details", {}, make("summary", {}, "Any other request"), form)];
 }
 
-function ranked(spec, catalogue) {
+function ranked(spec, version, catalogue) {
   try {
-    return catalogue && new Ranking(spec.name, JSON.parse(catalogue)).element;
+    return catalogue && new Ranking(spec.name, version, JSON.parse(catalogue)).element;
   } catch {
     return null; // a file of that name with something else in it
   }

@@ -2,10 +2,12 @@
 
 import { milliseconds, plural } from "./format.js";
 
-// `body` is JSON text. Returns the predictions by output, and what was spent where.
-export async function predict(model, body) {
+// `body` is JSON text, `version` "" for whichever the routes choose. Returns the predictions by output,
+// and what was spent where.
+export async function predict(model, version, body) {
   const begun = performance.now();
-  const answer = await fetch(`/page/v1/models/${encodeURIComponent(model)}/predict`, {
+  const named = version ? `/versions/${encodeURIComponent(version)}` : "";
+  const answer = await fetch(`/page/v1/models/${encodeURIComponent(model)}${named}/predict`, {
     method: "POST",
     headers: { "content-type": "application/json", "x-narsil-page": "1" },
     body,
@@ -23,5 +25,6 @@ function timing(header) {
 
 export function spent(answer, count, one) {
   const parts = answer.server.map(([name, ms]) => `${name} ${milliseconds(ms)}`);
-  return `${plural(count, one)} scored in ${milliseconds(answer.tookMs)} (${parts.join(", ")})`;
+  const by = `by version ${answer.version} in ${milliseconds(answer.tookMs)}`;
+  return `${plural(count, one)} scored ${by} (${parts.join(", ")})`;
 }

@@ -8,8 +8,9 @@ const SHOWN = ["10", "25", "100"];
 const LIKED = 6;
 
 export class Ranking {
-  constructor(model, catalogue) {
+  constructor(model, version, catalogue) {
     this.model = model;
+    this.version = version;
     this.catalogue = catalogue;
     this.titles = new Map(catalogue.movies.map((movie) => [movie.id, titled(movie)]));
     this.turn = 0;
@@ -49,7 +50,7 @@ export class Ranking {
     const titles = liked.map((id) => this.titles.get(id) ?? String(id)).join(" · ");
     this.about.textContent = titles ? `Liked last: ${titles}` : "";
     try {
-      const answer = await predict(this.model, JSON.stringify(request(user, movies)));
+      const answer = await predict(this.model, this.version, JSON.stringify(request(user, movies)));
       if (turn === this.turn) this.show(answer, movies);
     } catch (error) {
       if (turn === this.turn) this.note.textContent = error.message;
