@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from backends.fake import FakeBackend
+from scheduler.types import ModelSpec
 from tests.clients import tools
 from tests.clients.chromium import Chromium, chromium
 from tests.fixtures.page import EXAMPLE, MARKUP, Page, page_served
@@ -38,6 +40,15 @@ THREE_SECONDS = """async () => {
 OPEN_ALL = """async () => {
   for (const each of document.querySelectorAll("details")) each.open = true;
 }"""
+
+
+class Second(FakeBackend):
+    """Another version."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The same tensors."""
+        return replace(super().spec, version="2")
 
 
 @pytest.fixture
@@ -109,7 +120,7 @@ async def test_a_row_is_scored_from_a_form_made_from_the_spec(tab: Chromium) -> 
 async def test_each_version_that_is_served_can_be_asked_by_itself(
     page: Page, tab: Chromium
 ) -> None:
-    await page.engine.load(FakeBackend(FakeBackend.Options(version="2")))
+    await page.engine.swap(Second(FakeBackend.Options()), others=False)
     await until(tab, "document.querySelector('#asked').options.length === 3")
     texts = "async () => [...document.querySelector('#asked').options].map((one) => one.text)"
     assert await tab.evaluate(texts) == [
