@@ -1,6 +1,6 @@
 """Days on which the machine, or somebody on it, behaves badly; where each is played.
 
-SIGTERM under load                       tests/e2e/test_serve.py, tests/field_reports/test_process.py
+SIGTERM under load                       tests/e2e/test_serve.py, field_reports/test_process.py
 SIGKILL under load, restart              test_process.py
 port taken                               tests/e2e/test_serve.py
 certificate expired, unreadable          tests/unit/test_tls_files.py, test_tls_http3.py
