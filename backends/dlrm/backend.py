@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
 from backends.ids.rules import IdRules
+from backends.memory import give_back
 from scheduler.backend import Checked, Compute
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
@@ -81,6 +82,7 @@ class DlrmBackend(ABC, Generic[LoadedModel]):
     def close(self) -> None:
         """Let go of the model."""
         self._loaded = None
+        give_back()
 
     @property
     def _model(self) -> LoadedModel:
