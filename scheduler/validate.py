@@ -15,7 +15,8 @@ def validate(spec: ModelSpec, request: InferRequest, priorities: int = 1) -> Non
     Raises ServingError with INVALID_REQUEST.
     """
     check_rows(request.rows, spec)
-    check_timeout(request.timeout_s)
+    if not request.timeout_s > 0:
+        raise invalid(f"timeout: must be above 0 s, got {request.timeout_s:g} s")
     if not 0 <= request.priority < priorities:
         raise invalid(f"priority: must be 0 to {priorities - 1}, got {request.priority}")
     _check_inputs(spec, request)
@@ -33,12 +34,6 @@ def check_rows(rows: int, spec: ModelSpec) -> None:
     limit = spec.max_request_rows or spec.max_batch_rows
     if rows > limit:
         raise invalid(f"rows: {rows} exceed the limit of {limit} rows (max_request_rows)")
-
-
-def check_timeout(timeout_s: float) -> None:
-    """Refuse a deadline that has passed or is no number. Raises ServingError."""
-    if not timeout_s > 0:
-        raise invalid(f"timeout: must be above 0 s, got {timeout_s:g} s")
 
 
 def _check_inputs(spec: ModelSpec, request: InferRequest) -> None:

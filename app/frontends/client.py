@@ -25,7 +25,7 @@ from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from scheduler.updates import Updates
-from scheduler.validate import check_timeout, validate
+from scheduler.validate import validate
 
 _GONE = "the engine process is gone"
 
@@ -95,7 +95,8 @@ class RemoteEngine(Engine):
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
-        check_timeout(request.timeout_s)
+        if not request.timeout_s > 0:  # nor is NaN, of which JSON knows nothing
+            raise self._refused(request, "timeout")
         slot, payload = self._written(request)
         number = self._next_number()
         self._slots[number] = slot
@@ -138,23 +139,29 @@ class RemoteEngine(Engine):
             placed, size = place(request.inputs)
             slot = self._arena.take(size)
         except ValueError as error:
-            raise self._refused(request, error) from error
+            raise self._refused(request, str(error)) from error
         try:
             payload = encode_request(request, time.monotonic(), slot, placed)
         except TypeError as error:  # a surrogate, or an integer of 65 bits
             self._arena.give(slot)
-            raise self._refused(request, error) from error
+            raise self._refused(request, str(error)) from error
         write(self._arena.bytes_of(slot), placed, request.inputs)
         return slot, payload
 
-    def _refused(self, request: InferRequest, error: Exception) -> ServingError:
+    def _refused(self, request: InferRequest, why: str) -> ServingError:
         """Return what the engine would have said, if it says anything, of what does not get there.
 
         Raises ServingError.
         """
         spec = self.spec(request.model, request.version)
-        validate(spec, request, int(spec.properties.get("scheduler.priorities", "1")))
-        return invalid(str(error))
+        try:
+            validate(spec, request, int(spec.properties.get("scheduler.priorities", "1")))
+        except ServingError as refusal:
+            found = refusal
+        else:
+            found = invalid(why)
+        found.version = spec.version
+        return found
 
     def _next_number(self) -> int:
         self._number += 1

@@ -26,6 +26,7 @@ def front_ends_of(config: Config) -> Group | None:
         raise ConfigError("server.frontends: no transport that front ends could serve is named")
     settings: dict[str, Any] = {
         "api_keys": server.api_keys,
+        "alone": server.frontends == 1,
         "log_level": server.log_level,
         "log_format": config.sections["log"].options.format,
         "tracing": asdict(config.sections["tracing"].options),

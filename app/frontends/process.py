@@ -82,7 +82,8 @@ class _FrontEnd:
         engine.connect(channel)
         reporter.connect(channel, engine)
         try:
-            engine.access = guard_of(self._settings.api_keys, observer.keyed)
+            alone = self._settings.alone
+            engine.access = guard_of(self._settings.api_keys, observer.keyed, alone=alone)
             addresses = await self._listen(engine)
         except (OSError, ConfigError, plugins.PluginError) as error:
             channel.send(Frame(Kind.FAILED, 0, orjson.dumps(str(error))))

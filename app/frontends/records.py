@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from app.frontends.wire import WireError
+from app.tracing.far import FarTrace
 from scheduler.errors import Code
 from scheduler.observer import Answered
 from scheduler.types import Timing
@@ -39,7 +40,7 @@ def decode_records(payload: bytes) -> Iterator[Record]:
     """Yield the records in ``payload``. Raises WireError."""
     try:
         for fields in orjson.loads(payload):
-            yield Keyed(*fields) if len(fields) == 2 else _answered(*fields)
+            yield _keyed(*fields) if len(fields) == 2 else _answered(*fields)
     except (ValueError, TypeError) as error:
         raise WireError(f"records that are none: {error}") from error
 
@@ -58,22 +59,24 @@ def _fields(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@dataclass(slots=True)
-class FarTrace:
-    """A span that another process has begun and ends."""
-
-    trace_id: str
-    span_id: str
+def _keyed(key: str, outcome: str) -> Keyed:
+    if type(key) is not str or type(outcome) is not str:
+        raise TypeError("a text is none")
+    return Keyed(key, outcome)
 
 
 def _answered(
     transport: str, model: str, rows: int, code: str | None, duration_s: float, *more: Any
 ) -> Answered:
     name, detail, version, trace_id, span_id, operation, protocol, *numbers, timing = more
+    texts = (transport, model, name, detail, version, trace_id, span_id, operation, protocol)
+    if not all(type(text) is str for text in texts):
+        raise TypeError("a text is none")
     http_status, bytes_in, bytes_out = map(int, numbers)
     return Answered(
         transport, model, int(rows), None if code is None else Code(code), float(duration_s),
-        name, detail, version, trace_id, FarTrace(trace_id, span_id) if span_id else None, operation, protocol,
+        name, detail, version, trace_id, FarTrace(trace_id, span_id) if span_id else None,
+        operation, protocol,
         http_status, bytes_in, bytes_out,
         None if timing is None else Timing(*timing),
     )  # fmt: skip

@@ -20,10 +20,11 @@ from app.frontends.messages import (
     encode_refusal,
     read,
 )
-from app.frontends.records import FarTrace, Keyed, decode_records
+from app.frontends.records import Keyed, decode_records
 from app.frontends.slots import ReadArena
 from app.frontends.state import encode_state
 from app.frontends.wire import Frame, Kind, WireError
+from app.tracing.far import FarTrace
 from scheduler.answers import not_within
 from scheduler.control import ModelControl
 from scheduler.engine import Engine
@@ -146,7 +147,9 @@ class Session:
         except ServingError as error:
             if error.code is Code.DEADLINE_EXCEEDED:
                 error.detail = not_within(timeout_s).detail
-            return Frame(Kind.REFUSAL, number, encode_refusal(error))
+            payload = encode_refusal(error)
+            _let_go(error)
+            return Frame(Kind.REFUSAL, number, payload)
         return Frame(Kind.ANSWER, number, encode_answer(response))
 
     async def _call(self, number: int, payload: bytes) -> Frame:
@@ -197,3 +200,14 @@ class Session:
     def _say(self, frame: Frame) -> None:
         if self._channel is not None:
             self._channel.send(frame)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Part an error from the frames it came through, which hold its request.
+
+    One that was a local variable where it was raised would keep the slot until garbage is
+    collected.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

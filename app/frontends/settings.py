@@ -15,6 +15,7 @@ class FrontEndSettings:
     """One front end's: its ``number``, and the descriptor of its ``memory``.
 
     ``transports`` has the options of each by name, ``shares`` the fields of its Share.
+    ``alone`` it is the only one.
     """
 
     number: int
@@ -22,6 +23,7 @@ class FrontEndSettings:
     transports: Mapping[str, Mapping[str, Any]]
     shares: Mapping[str, tuple[int, int, int, int]]
     api_keys: str = ""
+    alone: bool = True
     log_level: str = "info"
     log_format: str = "text"
     tracing: Mapping[str, Any] = field(default_factory=dict)

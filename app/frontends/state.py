@@ -90,7 +90,7 @@ def decode_state(payload: bytes) -> State:
             labels={(spec.name, label): spec.version for spec in specs for label in _labels(spec)},
             **fields,
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WireError(f"a state that is none: {error!r}") from error
 
 

@@ -40,6 +40,7 @@ class FrontEnd:
         self._process: asyncio.subprocess.Process | None = None
         self._session: Session | None = None
         self._channel: Channel | None = None
+        self._listens = False
         self._told = asyncio.Event()
 
     @property
@@ -50,7 +51,7 @@ class FrontEnd:
     @property
     def alive(self) -> bool:
         """Whether a process runs and has said that it listens."""
-        return self._channel is not None and self._channel.open and self.ready.done()
+        return self._listens and self._channel is not None and self._channel.open
 
     @property
     def pid(self) -> int:
@@ -101,6 +102,7 @@ class FrontEnd:
                 self._process.kill()
 
     async def _run_one(self) -> int:
+        self._listens = False
         memory = make_memory(self._slot_bytes)
         own, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -135,15 +137,19 @@ class FrontEnd:
         session.connect(self._channel)
 
     def _heard(self, frame: Frame) -> None:
-        if frame.kind is Kind.READY:
-            if not self.ready.done():
-                self.ready.set_result(
-                    {name: tuple(urls) for name, urls in orjson.loads(frame.payload).items()}
-                )
-        elif frame.kind is Kind.FAILED:
-            self._fail(f"front end {self.number}: {orjson.loads(frame.payload)}")
-        else:
-            raise WireError(f"a front end does not say {frame.kind.name}")
+        try:
+            said = orjson.loads(frame.payload)
+            if frame.kind is Kind.READY:
+                self._listens = True
+                addresses = {name: tuple(urls) for name, urls in said.items()}
+                if not self.ready.done():
+                    self.ready.set_result(addresses)
+            elif frame.kind is Kind.FAILED:
+                self._fail(f"front end {self.number}: {said}")
+            else:
+                raise WireError(f"a front end does not say {frame.kind.name}")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise WireError(f"{frame.kind.name}: {error}") from error
 
     def _fail(self, why: str) -> None:
         if self.ready.done():
