@@ -12,6 +12,7 @@ import uvloop
 
 from app import banner, plugins, predict, sign, streams
 from app.effective import redacted
+from app.frontends.compose import front_ends_of, transports_of
 from app.resolve import Config, resolve
 from app.server import Parts, StartError, serve
 from app.settings import ConfigError
@@ -83,16 +84,15 @@ def _serve(argv: Sequence[str]) -> int:
     streams.start_log(watch.log.format)
     for package in ("app", "backends", "scheduler", "transports"):
         logging.getLogger(package).setLevel(server.log_level.upper())
+    front_ends = front_ends_of(config)
     parts = Parts(
         server=server,
         models=config.models,
-        transports={
-            name: transport.build(config.sections[name].options)
-            for name, transport in config.transports.items()
-        },
+        transports=transports_of(config, front_ends),
         repository=config.repository.options,
         planner=config.planner,
         watch=watch,
+        front_ends=front_ends,
     )
     try:
         ended = uvloop.run(serve(parts, partial(_opened, config)))

@@ -15,6 +15,8 @@ from app.settings import ConfigError, Setting, Settings, hint
 
 PREFIX = "NARSIL_"
 MODELS = "models"
+MAX_FRONTENDS = 64
+LEAST_SLOT_BYTES, MOST_SLOT_BYTES = 1 << 20, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,14 @@ class ServerOptions:
     )
     grace_s: float = field(
         default=20.0, metadata={"help": "seconds that requests under way may take to finish"}
+    )
+    frontends: int = field(
+        default=0,
+        metadata={"help": "processes that the transports run in, beside the models'; 0: in it"},
+    )
+    frontend_slot_bytes: int = field(
+        default=268_435_456,
+        metadata={"help": "bytes of requests that one front end may hold, a power of two"},
     )
     model_control: bool = field(
         default=False,
@@ -53,6 +63,14 @@ class ServerOptions:
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(
                 f"log_level must be debug, info, warning or error, got {self.log_level!r}"
+            )
+        if not 0 <= self.frontends <= MAX_FRONTENDS:
+            raise ValueError(f"frontends must be 0 to {MAX_FRONTENDS}, got {self.frontends}")
+        slots = self.frontend_slot_bytes
+        if not LEAST_SLOT_BYTES <= slots <= MOST_SLOT_BYTES or slots & (slots - 1):
+            raise ValueError(
+                f"frontend_slot_bytes must be a power of two from {LEAST_SLOT_BYTES} to"
+                f" {MOST_SLOT_BYTES}, got {slots}"
             )
         for name in ("drain_delay_s", "grace_s"):
             seconds = getattr(self, name)

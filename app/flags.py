@@ -19,6 +19,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--certificate": ("http.certificate", "grpc.certificate", "http3.certificate"),
     "--private-key": ("http.private_key", "grpc.private_key", "http3.private_key"),
     "--client-ca": ("http.client_ca", "grpc.client_ca"),
+    "--frontends": ("server.frontends",),
     "--api-keys": ("server.api_keys",),
     "--artifact-keys": ("server.artifact_keys",),
     "--deltas": ("server.deltas",),

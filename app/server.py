@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import signal
 import sys
@@ -17,6 +16,8 @@ from app.companions import FolderCompanions
 from app.config import ServerOptions
 from app.configured import ConfiguredModels
 from app.deltas import DeltaFolder
+from app.frontends.group import Group
+from app.memory import settle_memory
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.open_files import allow_open_files
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 # How soon a Python-heavy compute thread gives the loop its turn: at the default 5 ms the loop's
 # p99 triples.
 SWITCH_INTERVAL_S = 1e-4
-GC_THRESHOLD = 50_000
 FLUSH_S = 1.0
 
 # Called once the server is ready: with the models served and the addresses by transport.
@@ -62,6 +62,7 @@ class Parts:
     repository: RepositoryOptions
     planner: Planner
     watch: WatchOptions
+    front_ends: Group | None = None
 
 
 async def serve(parts: Parts, opened: Opened) -> bool:
@@ -79,11 +80,14 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     watching = _watching(parts.watch)
     engine = Engine(SchedulerOptions(), watching.prometheus)
     engine.watch(lambda: watching.prometheus.serving(engine.specs()))
+    if parts.front_ends is not None:
+        watching.prometheus.also(parts.front_ends.families)
     models = _models(parts, engine, watching.prometheus)
     engine.companions = FolderCompanions(models.served)
     if parts.server.model_control:
         engine.control = models
-    engine.access = guard = guard_of(parts.server.api_keys, watching.prometheus.keyed)
+    alone = parts.server.frontends <= 1
+    engine.access = guard = guard_of(parts.server.api_keys, engine.observer.keyed, alone=alone)
     reloader = Reloader(models)
     loop.add_signal_handler(signal.SIGHUP, _hang_up, reloader, guard)
     lag = asyncio.create_task(watching.prometheus.watch_loop())
@@ -92,7 +96,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
             addresses = await _listen(parts.transports, engine, undo)
             served = await _unless_stopped(_start(parts, engine, models), stop)
             if served is not None:
-                _settle_memory()
+                _check_shared(parts, engine)
+                settle_memory()
                 engine.open()
                 opened(served, addresses)
                 async with _running(reloader.run(), models.run(), *_watch(parts, engine)):
@@ -154,6 +159,16 @@ def _check_there(models: Sequence[ModelConfig]) -> None:
 def _check_folder(deltas: str) -> None:
     if deltas and not Path(deltas).is_dir():
         raise StartError(f"deltas: {deltas} is no folder")
+
+
+def _check_shared(parts: Parts, engine: Engine) -> None:
+    """Refuse models that front ends cannot take requests for. Raises StartError."""
+    for spec in engine.specs() if parts.front_ends else ():
+        if spec.vocabularies:
+            raise StartError(
+                f"model {spec.name}: its vocabularies ({', '.join(spec.vocabularies)}) are in one"
+                " process, front ends (server.frontends) would have none"
+            )
 
 
 def _watch(parts: Parts, engine: Engine) -> Iterator[Coroutine[Any, Any, None]]:
@@ -234,17 +249,6 @@ async def _unless_stopped(
         return task.result()
     task.cancel()
     return None
-
-
-def _settle_memory() -> None:
-    """Take the garbage collector off the request path.
-
-    What start-up made stays: it need not be scanned again. The default threshold of 700 would
-    collect several times within one JSON request (2,600 lists at 100 rows x 26 ids).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
 
 
 async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:

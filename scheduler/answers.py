@@ -38,7 +38,12 @@ def answer_to_nothing(spec: ModelSpec, request: InferRequest) -> InferResponse:
 
 def too_late(waiting: Waiting) -> ServingError:
     """Return the answer to a request whose deadline has passed."""
-    timeout_ms = waiting.request.timeout_s * 1e3
+    return not_within(waiting.request.timeout_s)
+
+
+def not_within(timeout_s: float) -> ServingError:
+    """Return the answer to a request that had ``timeout_s`` seconds."""
+    timeout_ms = timeout_s * 1e3
     return ServingError(Code.DEADLINE_EXCEEDED, f"not answered within {timeout_ms:g} ms (timeout)")
 
 

@@ -10,10 +10,10 @@ from scheduler.access import Access
 from scheduler.backend import Backend
 from scheduler.companions import Companions
 from scheduler.control import ModelControl, Refused
-from scheduler.errors import Code, LoadError, ServingError
+from scheduler.errors import LoadError
 from scheduler.execute import close, load
 from scheduler.lanes import Clock
-from scheduler.models import Models, check_loaded
+from scheduler.models import Models, check_loaded, still_loading
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.reload import Remake, load_again
@@ -198,7 +198,7 @@ class Engine:
 
     def _versions(self, model: str, version: str) -> Versions:
         if not self._started:
-            raise ServingError(Code.UNAVAILABLE, "the model is still loading", retry_after_s=1.0)
+            raise still_loading()
         versions = self._models.versions(model)
         if versions is None:
             raise self._models.nothing_called(model, version)

@@ -38,6 +38,10 @@ class Following(Observer):
         """Pass it on."""
         self._following.answered(record)
 
+    def keyed(self, key: str, outcome: str) -> None:
+        """Pass it on."""
+        self._following.keyed(key, outcome)
+
     def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """Pass it on."""
         self._following.queued(spec, rows, requests, batches)
@@ -65,6 +69,10 @@ class Following(Observer):
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return what ``following`` exposes."""
         return self._following.exposition(accept)
+
+    async def scraped(self, accept: str) -> tuple[bytes, str]:
+        """Return what ``following`` exposes."""
+        return await self._following.scraped(accept)
 
     def recent(self, model: str, since: int) -> Mapping[str, Any]:
         """Return what ``following`` remembers."""

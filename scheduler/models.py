@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Collection, Iterable
 
 from scheduler.errors import Code, LoadError, ServingError, shown
 from scheduler.observer import Observer
@@ -61,16 +62,27 @@ class Models:
 
     def nothing_called(self, model: str, version: str) -> ServingError:
         """Return the error for what is not served."""
-        return ServingError(Code.MODEL_NOT_FOUND, self._what_is(model, version))
-
-    def _what_is(self, model: str, version: str) -> str:
-        if not model:
-            return f"name one of the models: {', '.join(self._models) or 'none is served'}"
-        if not version:
-            return f"no model {shown(model)}; served: {', '.join(self._models) or 'none'}"
         specs = [scheduler.spec for scheduler in self.all()]
-        served = ", ".join(f"{spec.name} {spec.version}" for spec in specs)
-        return f"no model {shown(model)} of version {shown(version)}; served: {served or 'none'}"
+        return not_served(tuple(self._models), specs, model, version)
+
+
+def not_served(
+    names: Collection[str], specs: Iterable[ModelSpec], model: str, version: str
+) -> ServingError:
+    """Return the error for what is not among the models called ``names``, whose are ``specs``."""
+    if not model:
+        known = f"name one of the models: {', '.join(names) or 'none is served'}"
+    elif not version:
+        known = f"no model {shown(model)}; served: {', '.join(names) or 'none'}"
+    else:
+        served = ", ".join(f"{spec.name} {spec.version}" for spec in specs) or "none"
+        known = f"no model {shown(model)} of version {shown(version)}; served: {served}"
+    return ServingError(Code.MODEL_NOT_FOUND, known)
+
+
+def still_loading() -> ServingError:
+    """Return the error for a request that comes before the first model can answer."""
+    return ServingError(Code.UNAVAILABLE, "the model is still loading", retry_after_s=1.0)
 
 
 def check_loaded(spec: ModelSpec, lanes: int) -> None:

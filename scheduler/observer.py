@@ -118,6 +118,9 @@ class Observer:
     def answered(self, record: Answered) -> None:
         """A transport has an answer for a request, good or bad."""
 
+    def keyed(self, key: str, outcome: str) -> None:
+        """A request came with the API key of that name, "" for none that is known."""
+
     def queued(self, spec: ModelSpec, rows: int, requests: int, batches: int) -> None:
         """Of a version of a model so much waits now, and so many batches are with its lanes."""
 
@@ -140,6 +143,10 @@ class Observer:
         """Return what was watched, for a scraper: body and content type for an Accept header."""
         del accept
         return b"", "text/plain; charset=utf-8"
+
+    async def scraped(self, accept: str) -> tuple[bytes, str]:
+        """Return ``exposition``, from wherever it is made. Raises ServingError."""
+        return self.exposition(accept)
 
     def recent(self, model: str, since: int) -> Mapping[str, Any]:
         """Return what the last minutes brought, for a page, as JSON can say it.

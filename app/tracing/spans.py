@@ -26,6 +26,7 @@ from opentelemetry.trace import (
 
 from app.sampling import in_sample
 from app.tracing.attributes import Attributes, is_error, of_batch, of_request, span_name
+from app.tracing.far import FarTrace
 from scheduler.following import Following
 from scheduler.observer import Answered, Computed, Observer
 from scheduler.types import Trace
@@ -96,9 +97,9 @@ class Spans(Following):
     def computed(self, record: Computed) -> None:
         """Record the spans of a batch, if any of its requests is traced."""
         members = [
-            (trace, queue_s)
+            (_here(trace), queue_s)
             for trace, queue_s in zip(record.traces, record.queue_s, strict=False)
-            if isinstance(trace, RequestSpan)
+            if isinstance(trace, RequestSpan | FarTrace)
         ]
         if members:
             batch = self._batch(record, [trace for trace, _ in members])
@@ -139,6 +140,17 @@ class Spans(Following):
         )
         span.end(end_ns)
         return span
+
+
+def _here(trace: RequestSpan | FarTrace) -> RequestSpan:
+    """Return what stands for a span that a front end has begun and will end."""
+    if isinstance(trace, RequestSpan):
+        return trace
+    ids = int(trace.trace_id, 16), int(trace.span_id, 16)
+    context = SpanContext(*ids, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    now_s = time.monotonic()
+    span = NonRecordingSpan(context)
+    return RequestSpan(trace.trace_id, trace.span_id, span, now_s, time.time() - now_s)
 
 
 def _context(parent: Parent, tracestate: str) -> Context:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from transports.http3.established import EstablishedQuic
 from transports.http3.quic import joined
 from transports.http3.server import Http3Options, Http3Transport
+from transports.http3.steering import Steering
 
 CLIENT, ELSEWHERE, SERVER = ("10.0.0.1", 1000), ("10.0.0.2", 2000), ("10.0.0.9", 443)
 
@@ -49,7 +50,7 @@ class Pair:
             configuration=own,
             original_destination_connection_id=client.original_destination_connection_id,
         )
-        pair = cls(client, EstablishedQuic.adopted(quic))
+        pair = cls(client, EstablishedQuic.adopted(quic, Steering()))
         for _ in range(4):
             pair.deliver(pair.sent())
             pair.answer()

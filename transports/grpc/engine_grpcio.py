@@ -19,11 +19,12 @@ from transports.grpc.options import HEADROOM, GrpcOptions
 
 
 class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
-    """Serve ``methods``."""
+    """Serve ``methods``; other processes may do so on the same port if it is ``shared``."""
 
-    def __init__(self, options: GrpcOptions, methods: Methods) -> None:
+    def __init__(self, options: GrpcOptions, methods: Methods, *, shared: bool = False) -> None:
         self._options = options
-        self._server = grpc.aio.server(options=_channel_arguments(options))
+        self._shared = shared
+        self._server = grpc.aio.server(options=_channel_arguments(options, shared=shared))
         self._methods = methods
 
     def service(self, handler_call_details: Any) -> Any:
@@ -48,7 +49,7 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has 
 
         Raises OSError for a taken port or path, or an unusable certificate.
         """
-        addresses = await _listen(self._server, self._options)
+        addresses = await _listen(self._server, self._options, shared=self._shared)
         self._server.add_generic_rpc_handlers((self,))
         await self._server.start()
         return addresses
@@ -107,11 +108,14 @@ def _end(context: Any, reply: Reply) -> None:
         context.set_details(reply.detail)
 
 
-async def _listen(server: grpc.aio.Server, options: GrpcOptions) -> tuple[str, ...]:
+async def _listen(
+    server: grpc.aio.Server, options: GrpcOptions, *, shared: bool
+) -> tuple[str, ...]:
     addresses = []
     if options.host:
         tls = server_credentials(options.tls_files) if options.tls_files else None
-        addresses.append(await listen(server, options.host, options.port, tls))
+        address = await listen(server, options.host, options.port, tls, shared=shared)
+        addresses.append(address)
     unix = options.unix_address
     if unix is not None:
         unix.claim(lambda path: listen_unix(server, path))
@@ -119,7 +123,7 @@ async def _listen(server: grpc.aio.Server, options: GrpcOptions) -> tuple[str, .
     return tuple(addresses)
 
 
-def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
+def _channel_arguments(options: GrpcOptions, *, shared: bool) -> list[tuple[str, int]]:
     arguments = [
         ("grpc.max_receive_message_length", int(options.max_message_bytes * HEADROOM)),
         ("grpc.max_send_message_length", options.max_message_bytes),
@@ -130,7 +134,7 @@ def _channel_arguments(options: GrpcOptions) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # On Linux grpcio shares ports by default: two servers would split the clients unnoticed.
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shared)),
     ]
     if options.max_connection_age_s:
         age_ms = round(options.max_connection_age_s * 1000)

@@ -15,7 +15,12 @@ _FAMILY_MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def listen(
-    server: grpc.aio.Server, host: str, port: int, tls: grpc.ServerCredentials | None
+    server: grpc.aio.Server,
+    host: str,
+    port: int,
+    tls: grpc.ServerCredentials | None,
+    *,
+    shared: bool = False,
 ) -> str:
     """Bind ``server`` and return the URL with the real port. Raises OSError.
 
@@ -25,7 +30,7 @@ async def listen(
     """
     for family, address in await _addresses(host, port):
         try:
-            _bind(family, address).close()
+            _bind(family, address, shared=shared).close()
         except OSError as error:
             if error.errno not in _FAMILY_MISSING:
                 raise _refused(error.errno or 0, host, port) from error
@@ -51,17 +56,31 @@ def listen_unix(server: grpc.aio.Server, path: str) -> None:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)) from error
 
 
-async def bound_sockets(host: str, port: int) -> tuple[list[socket.socket], str]:
+async def reserved_sockets(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that hold ``port``, 0 being any free one, for others to share.
+
+    Raises OSError if anybody else has it.
+    """
+    if port:  # alone at first: sharing would let another server's sharing pass
+        for each in (await bound_sockets(host, port))[0]:
+            each.close()
+    return (await bound_sockets(host, port, shared=True))[0]
+
+
+async def bound_sockets(
+    host: str, port: int, *, shared: bool = False
+) -> tuple[list[socket.socket], str]:
     """Return a socket for every address of ``host``, and ``host:port`` with the real port.
 
-    They are bound, and do not listen yet. Raises OSError.
+    They are bound, and do not listen yet; with ``shared`` other processes may be bound, too.
+    Raises OSError.
     """
     bound: list[socket.socket] = []
     for family, address in await _addresses(host, port):
         # Where any port will do, the first address chooses it for all.
         chosen = bound[0].getsockname()[1] if bound else port
         try:
-            bound.append(_bind(family, (address[0], chosen, *address[2:])))
+            bound.append(_bind(family, (address[0], chosen, *address[2:]), shared=shared))
         except OSError as error:
             if error.errno not in _FAMILY_MISSING or family != socket.AF_INET6:
                 for each in bound:
@@ -83,13 +102,15 @@ async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]
     return [(family, address) for family, _, _, _, address in found]
 
 
-def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[object, ...], *, shared: bool) -> socket.socket:
     # asyncio turns Nagle off only on sockets whose protocol is said.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setblocking(False)
         # A port whose last connections are in TIME_WAIT is free.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)

@@ -1,16 +1,18 @@
 """The gRPC transport: the services, on one of two engines."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.engine import Engine
 from transports.grpc import health, inference, predict, reflection
 from transports.grpc.admission import Admission
 from transports.grpc.calls import Calls
 from transports.grpc.engine_grpcio import GrpcioServer
+from transports.grpc.listen import reserved_sockets
 from transports.grpc.management import Management
 from transports.grpc.methods import Methods
 from transports.grpc.nghttp2.server import Nghttp2Server
 from transports.grpc.options import GrpcOptions
+from transports.sharing import Reserved, Share
 
 # How long new calls are held before the stop, for those on the wire to arrive.
 _HOLD_S = 0.2
@@ -38,19 +40,29 @@ class GrpcTransport:
     Options = GrpcOptions
 
     def __init__(self, options: GrpcOptions) -> None:
+        self.share: Share | None = None
         self._options = options
         self._services: _Services | None = None
         self._server: GrpcioServer | Nghttp2Server | None = None
+
+    async def reserve(self, count: int) -> Reserved:
+        """Hold the port for so many processes. Raises OSError: it is taken."""
+        held = await reserved_sockets(self._options.host, self._options.port)
+        port: int = held[0].getsockname()[1]
+        return Reserved(port, count, held)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen and serve; return the addresses.
 
         Raises OSError for a taken port or path, or an unusable certificate.
         """
-        services = _services(engine, self._options)
-        methods = _methods(services, self._options, engine)
-        kind = Nghttp2Server if self._options.engine == "nghttp2" else GrpcioServer
-        server = kind(self._options, methods)
+        options, share = self._options, self.share
+        if share is not None:
+            options = replace(options, port=share.port)
+        services = _services(engine, options)
+        methods = _methods(services, options, engine)
+        kind = Nghttp2Server if options.engine == "nghttp2" else GrpcioServer
+        server = kind(options, methods, shared=share is not None)
         addresses = await server.start()
         self._services, self._server = services, server
         return addresses

@@ -113,7 +113,7 @@ def _add_metrics(app: FastAPI, engine: Engine) -> None:
     @app.get("/metrics", tags=["probes"], response_class=Response)
     async def metrics(request: Request) -> Response:
         """Return every metric in Prometheus' format."""
-        body, media_type = engine.observer.exposition(request.headers.get("accept", ""))
+        body, media_type = await engine.observer.scraped(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
 
 

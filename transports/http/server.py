@@ -12,9 +12,10 @@ from transports.http.cors import allow_origins, check_origins
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, Range, check_range
-from transports.http.sockets import bind, port_of, url
+from transports.http.sockets import bind, port_of, reserve, url
 from transports.http.standing import CLOSE, StandingHeaders
 from transports.http.unsent import Unsent
+from transports.sharing import Reserved, Share
 from transports.tls import RenewedContext
 from transports.unix import listening_socket
 
@@ -77,10 +78,16 @@ class HttpTransport:
     Options = HttpOptions
 
     def __init__(self, options: HttpOptions) -> None:
+        self.share: Share | None = None
         self._options = options
         self._intake = Intake(options)
         self._unix = options.unix_address
         self._listener: Listener | None = None
+
+    async def reserve(self, count: int) -> Reserved:
+        """Hold the port for so many processes. Raises OSError: it is taken."""
+        held = reserve(self._options.host, self._options.port, socket.SOCK_STREAM)
+        return Reserved(port_of(held), count, [held])
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URLs with the real port.
@@ -118,7 +125,9 @@ class HttpTransport:
         )
 
     def _bind(self) -> list[socket.socket]:
-        options = self._options
+        options, share = self._options, self.share
+        if share is not None:
+            return [bind(options.host, share.port, socket.SOCK_STREAM, shared=True)]
         return [bind(options.host, options.port, socket.SOCK_STREAM)] if options.host else []
 
     def _new_listener(self, engine: Engine) -> Listener:

@@ -4,10 +4,13 @@ import errno
 import socket
 
 
-def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
+def bind(
+    host: str, port: int, kind: socket.SocketKind, *, shared: bool = False, listens: bool = True
+) -> socket.socket:
     """Return a bound, non-blocking UDP socket, or a TCP socket that listens; port 0: any free one.
 
-    Raises OSError that names host and port.
+    With ``shared`` other processes may be bound to it, too. Raises OSError that names host and
+    port.
     """
     try:
         found = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
@@ -19,9 +22,11 @@ def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
             if kind is socket.SOCK_STREAM:
                 # Connections of a run before, still in TIME_WAIT, must not hold the port.
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             bound.setblocking(False)
             bound.bind(address)
-            if kind is socket.SOCK_STREAM:
+            if kind is socket.SOCK_STREAM and listens:
                 bound.listen()  # until then another may still take the port with SO_REUSEADDR
         except OSError:
             bound.close()
@@ -31,6 +36,16 @@ def bind(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
     except ValueError as error:  # no host name: it cannot be encoded, or has a NUL
         raise _unusable(host, port, kind, OSError(errno.EINVAL, str(error))) from error
     return bound
+
+
+def reserve(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    """Return a socket that holds ``port`` for others to share; of TCP it does not listen.
+
+    Raises OSError if anybody else has the port.
+    """
+    if port:
+        bind(host, port, kind).close()  # alone: sharing would let another server's sharing pass
+    return bind(host, port, kind, shared=True, listens=False)
 
 
 def url(scheme: str, host: str, port: int) -> str:

@@ -12,9 +12,14 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import QuicServer
 from aioquic.buffer import Buffer  # type: ignore[attr-defined]  # lacks an __all__
 from aioquic.h3.connection import ErrorCode
-from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicHeader, pull_quic_header
+from aioquic.quic.packet import (
+    QuicHeader,
+    QuicPacketType,
+    encode_quic_retry,
+    pull_quic_header,
+)
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from transports.http.listener import FLUSH_S, grace_over
@@ -22,6 +27,7 @@ from transports.http3.bulk import Address
 from transports.http3.connection import Connection, Host
 from transports.http3.established import EstablishedQuic
 from transports.http3.quic import QuicProtocol
+from transports.http3.steering import Steering
 from transports.http3.udp import UdpTransport
 from transports.tls import Renewed
 
@@ -39,12 +45,17 @@ class QuicEndpoint(QuicServer):
     """aioquic's server with a bound on connections and a graceful stop."""
 
     def __init__(
-        self, host: Host, configuration: Renewed[QuicConfiguration], max_connections: int
+        self,
+        host: Host,
+        configuration: Renewed[QuicConfiguration],
+        max_connections: int,
+        steering: Steering,
     ) -> None:
         super().__init__(configuration=configuration.value, create_protocol=self._connect)
         self._host = host
         self._renewed = configuration
         self._max_connections = max_connections
+        self._steering = steering
         self._tokens = QuicRetryTokenHandler()
         self._udp: UdpTransport | None = None
 
@@ -74,6 +85,9 @@ class QuicEndpoint(QuicServer):
                 return
             asked = len(self._host.handshakes) >= RETRY_FROM_HANDSHAKES
             wanted = asked or self._is_ours(foreign, addr)
+            if wanted and not foreign.token and self._may_begin(foreign, data):
+                self._send_retry(foreign, addr)
+                return
             self._retry = self._tokens if wanted else None  # type: ignore[assignment]  # inferred
             if self._renewed.refresh():
                 self._configuration = self._renewed.value
@@ -108,7 +122,7 @@ class QuicEndpoint(QuicServer):
                     await self._host.progress.wait()
 
     def _connect(self, quic: QuicConnection, **_: Any) -> Connection:
-        return Connection(self._host, EstablishedQuic.adopted(quic))
+        return Connection(self._host, EstablishedQuic.adopted(quic, self._steering))
 
     def _full(self) -> bool:
         handshakes = len(self._host.handshakes)
@@ -130,6 +144,34 @@ class QuicEndpoint(QuicServer):
         except ValueError:
             return None
         return None if header.destination_cid in self._protocols else header
+
+    def _may_begin(self, header: QuicHeader, data: bytes | str) -> bool:
+        """Say whether a packet is one that begins a connection, of a version that is spoken."""
+        return (
+            header.packet_type is QuicPacketType.INITIAL
+            and header.version in self._configuration.supported_versions
+            and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE
+        )
+
+    def _send_retry(self, header: QuicHeader, addr: Any) -> None:
+        """Do as aioquic would, but with a connection id that leads here."""
+        assert self._udp is not None
+        assert header.version is not None
+        own = self._steering.connection_id(self._configuration.connection_id_length)
+        token = self._tokens.create_token(
+            address=addr,
+            original_destination_connection_id=header.destination_cid,
+            retry_source_connection_id=own,
+            now=self._loop.time(),
+        )
+        retry = encode_quic_retry(
+            version=header.version,
+            source_cid=own,
+            destination_cid=header.source_cid,
+            original_destination_cid=header.destination_cid,
+            retry_token=token,
+        )
+        self._udp.sendto(retry, addr)
 
     def _is_ours(self, header: QuicHeader, addr: Any) -> bool:
         """Say whether a packet answers a Retry of ours, as it may when none is asked any more."""

@@ -16,6 +16,7 @@ from aioquic.quic.connection import (
     END_STATES,
     QuicConnection,
     QuicConnectionError,
+    QuicConnectionId,
     QuicReceiveContext,
 )
 from aioquic.quic.crypto import CryptoContext
@@ -25,6 +26,7 @@ from aioquic.quic.stream import FinalSizeError
 from aioquic.tls import Epoch
 
 from transports.http3.bulk import Address
+from transports.http3.steering import Steering
 
 # The first two bits of a short header, and what protection hides of its first byte (RFC 9000 17.3).
 _FORM, _SHORT = 0xC0, 0x40
@@ -40,13 +42,33 @@ class EstablishedQuic(QuicConnection):
 
     # Once established: whose keys decrypt, and where packet numbers are counted.
     _usual: tuple[CryptoContext, QuicPacketSpace] | None = None
+    _steering = Steering()
 
     @classmethod
-    def adopted(cls, quic: QuicConnection) -> "EstablishedQuic":
-        """Return ``quic`` itself as one: aioquic's server makes its connections itself."""
+    def adopted(cls, quic: QuicConnection, steering: Steering) -> "EstablishedQuic":
+        """Return ``quic`` itself as one: aioquic's server makes its connections itself.
+
+        It is new, and the ids that it gives out lead where ``steering`` says.
+        """
         quic.__class__ = cls
         assert isinstance(quic, cls)
+        quic.begin(steering)
         return quic
+
+    def begin(self, steering: Steering) -> None:
+        """Give out ids that ``steering`` makes, from the first on."""
+        self._steering = steering
+        self._steer(self._host_cids)
+        self.host_cid = self._local_initial_source_connection_id = self._host_cids[0].cid
+
+    def _replenish_connection_ids(self) -> None:
+        known = len(self._host_cids)
+        super()._replenish_connection_ids()
+        self._steer(self._host_cids[known:])
+
+    def _steer(self, made: Sequence[QuicConnectionId]) -> None:
+        for one in made:
+            one.cid = self._steering.connection_id(len(one.cid))
 
     def receive_datagrams(self, datagrams: Sequence[bytes], address: Address, now: float) -> None:
         """Take datagrams of one sender, in order, as ``receive_datagram`` would."""

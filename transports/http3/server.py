@@ -21,12 +21,14 @@ from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
 from transports.http.server import ALPN
-from transports.http.sockets import bind, port_of, url
+from transports.http.sockets import bind, port_of, reserve, url
 from transports.http.standing import ALT_SVC_CLEAR, CLOSE, StandingHeaders
 from transports.http.unsent import Unsent
 from transports.http3.certificate import development_certificate
 from transports.http3.connection import Host
 from transports.http3.endpoint import QuicEndpoint
+from transports.http3.steering import Steering, steered_sockets
+from transports.sharing import Reserved, Share
 from transports.tls import Identity, Renewed, RenewedContext, TlsFiles
 
 # aioquic starts with windows of 1 MiB and doubles one when half of it is used. From here a
@@ -88,6 +90,7 @@ class Http3Transport:
     Options = Http3Options
 
     def __init__(self, options: Http3Options) -> None:
+        self.share: Share | None = None
         self.certificate: Identity | None = None
         self.port = options.port
         self._options = options
@@ -96,6 +99,21 @@ class Http3Transport:
         self._listener: Listener | None = None
         self._headers = StandingHeaders(draining=[ALT_SVC_CLEAR])
         self._unsent = Unsent(options.max_unsent_bytes)
+
+    async def reserve(self, count: int) -> Reserved:
+        """Hold the port for so many processes, and make the certificate that they share.
+
+        Raises OSError: the port is taken, or the certificate of no use.
+        """
+        options = self._options
+        self._files()
+        udp, steered, tcp = _reserve_pair(options, count)
+        if not steered:
+            logger.warning(
+                "http3: this kernel cannot steer datagrams by connection id"
+                " (SO_ATTACH_REUSEPORT_CBPF): one front end of %d has all QUIC connections", count
+            )  # fmt: skip
+        return Reserved(port_of(udp[0]), count, tcp, udp)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL, the same for QUIC and TCP.
@@ -113,8 +131,7 @@ class Http3Transport:
                 " --ignore-certificate-errors-spki-list)",
                 self.certificate.path, self.certificate.spki_sha256,
             )  # fmt: skip
-        udp, tcp = _bind_pair(options)
-        self.port = port_of(udp)
+        udp, tcp, self.port = _ports(options, self.share)
         plain = HttpApp(engine, self._intake, metrics=options.metrics)
         app = allow_origins(plain, options.cors_origins)
         self._headers.start()
@@ -123,8 +140,10 @@ class Http3Transport:
             Host(app, (options.host, self.port), self._headers.current, self._unsent),
             configuration,
             options.max_connections,
+            Steering(self.share.number, self.share.of) if self.share else Steering(),
         )
-        self._endpoint.start(udp)
+        if udp is not None:
+            self._endpoint.start(udp)
         if tcp is not None:
             await self._start_tcp(engine, app, tcp)
         return (url("https", options.host, self.port),)
@@ -180,4 +199,45 @@ def _bind_pair(options: Http3Options) -> tuple[socket.socket, socket.socket | No
             udp.close()
             if options.port or error.errno != errno.EADDRINUSE:
                 raise
-    raise OSError(errno.EADDRINUSE, f"no port is free for both UDP and TCP on {options.host}")
+    raise _no_port(options)
+
+
+def _reserve_pair(
+    options: Http3Options, count: int
+) -> tuple[list[socket.socket], bool, list[socket.socket]]:
+    """Return UDP sockets for so many processes, whether they are steered, and what holds TCP.
+
+    Raises OSError.
+    """
+    for _ in range(1 if options.port else PORT_ATTEMPTS):
+        udp, steered = steered_sockets(options.host, options.port, count)
+        if not options.tcp:
+            return udp, steered, []
+        try:
+            return udp, steered, [reserve(options.host, port_of(udp[0]), socket.SOCK_STREAM)]
+        except OSError as error:
+            for each in udp:
+                each.close()
+            if options.port or error.errno != errno.EADDRINUSE:
+                raise
+    raise _no_port(options)
+
+
+def _ports(
+    options: Http3Options, share: Share | None
+) -> tuple[socket.socket | None, socket.socket | None, int]:
+    """Return the UDP socket, the TCP socket, either of which may be none, and the port.
+
+    One process of several has inherited its UDP socket. Raises OSError.
+    """
+    if share is None:
+        own_udp, own_tcp = _bind_pair(options)
+        return own_udp, own_tcp, port_of(own_udp)
+    udp = socket.socket(fileno=share.udp) if share.udp >= 0 else None
+    if not options.tcp:
+        return udp, None, share.port
+    return udp, bind(options.host, share.port, socket.SOCK_STREAM, shared=True), share.port
+
+
+def _no_port(options: Http3Options) -> OSError:
+    return OSError(errno.EADDRINUSE, f"no port is free for both UDP and TCP on {options.host}")

@@ -29,10 +29,11 @@ _CUT = Reply(grpc.StatusCode.UNAVAILABLE, detail="the server stopped before ther
 
 
 class Nghttp2Server:
-    """Serve ``methods``."""
+    """Serve ``methods``; other processes may do so on the same port if it is ``shared``."""
 
-    def __init__(self, options: GrpcOptions, methods: Methods) -> None:
+    def __init__(self, options: GrpcOptions, methods: Methods, *, shared: bool = False) -> None:
         self._options = options
+        self._shared = shared
         self._methods = methods
         self._budget = Budget(options.max_buffered_bytes)
         self._unix = options.unix_address
@@ -58,7 +59,7 @@ class Nghttp2Server:
         options = self._options
         if options.host:
             tls = RenewedContext.of(options.tls_files, ["h2"]) if options.tls_files else None
-            bound, address = await bound_sockets(options.host, options.port)
+            bound, address = await bound_sockets(options.host, options.port, shared=self._shared)
             await self.serve(bound, tls)
             yield f"{'grpcs' if tls else 'grpc'}://{address}"
         if self._unix is not None:

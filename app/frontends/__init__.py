@@ -1,0 +1,1 @@
+"""Transport processes that feed one engine process (docs/frontends.md)."""

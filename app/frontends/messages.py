@@ -1,0 +1,204 @@
+"""The payloads about requests: JSON for what is small, tensors as they lie in memory.
+
+Sans-IO. What a front end says is checked as what a stranger says would be.
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+
+from app.frontends.slots import ALIGNED_BYTES, Slot, Whole
+from app.frontends.wire import WireError
+from scheduler.errors import Code, ServingError
+from scheduler.types import Array, InferRequest, InferResponse, Timing
+
+_LENGTH = struct.Struct("<I")
+_NUMBERS = struct.Struct("<Q")
+# Everything that a tensor may be of; nothing with a pointer in it.
+_DTYPES = {
+    name: np.dtype(name)
+    for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64",
+    )
+}  # fmt: skip
+_MAX_DIMENSIONS = 8
+
+# Of a tensor: its name, its dtype, its shape, where it begins.
+Placed: TypeAlias = tuple[str, str, tuple[int, ...], int]
+# The two ids of a trace.
+TraceIds: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request as the engine gets it; ``deadline_s`` is on the clock that all processes share.
+
+    ``request`` has no inputs yet: ``placed`` says where they lie in ``slot``.
+    """
+
+    request: InferRequest
+    deadline_s: float
+    slot: Slot
+    placed: tuple[Placed, ...]
+    trace: TraceIds | None
+
+
+def place(inputs: Mapping[str, Array], start: int = ALIGNED_BYTES) -> tuple[list[Placed], int]:
+    """Return where each of ``inputs`` is to lie behind ``start`` bytes, and where all end.
+
+    Raises ValueError for what cannot be passed on.
+    """
+    placed: list[Placed] = []
+    for name, array in inputs.items():
+        if array.dtype.name not in _DTYPES or array.ndim > _MAX_DIMENSIONS:
+            raise ValueError(f"{name}: {array.dtype} of {array.ndim} dimensions")
+        placed.append((name, array.dtype.name, array.shape, start))
+        start = _aligned(start + array.nbytes)
+    return placed, start
+
+
+def write(whole: Whole, placed: Iterable[Placed], inputs: Mapping[str, Array]) -> None:
+    """Copy ``inputs`` to where they were placed in ``whole``."""
+    for name, dtype, shape, start in placed:
+        _view(whole, dtype, shape, start)[...] = inputs[name]
+
+
+def read(whole: Whole, placed: Iterable[Placed]) -> dict[str, Array]:
+    """Return views of what lies in ``whole``. Raises WireError for what is not within it."""
+    return {name: _view(whole, dtype, shape, start) for name, dtype, shape, start in placed}
+
+
+def encode_request(
+    request: InferRequest, now_s: float, slot: Slot, placed: Iterable[Placed]
+) -> bytes:
+    """Return what the engine has to know. Raises TypeError for what no JSON can say."""
+    endless = request.timeout_s == math.inf
+    trace = request.trace
+    fields = (
+        (slot.offset, slot.size, slot.generation),
+        request.model, request.rows, request.id,
+        None if endless else request.timeout_s,
+        None if endless else now_s + request.timeout_s,
+        request.outputs, request.priority, request.version, request.key, request.shared,
+        trace and (trace.trace_id, trace.span_id),
+        list(placed),
+    )  # fmt: skip
+    return orjson.dumps(fields)
+
+
+def decode_request(payload: bytes) -> Sent:
+    """Return the request in ``payload``. Raises WireError."""
+    try:
+        (slot, model, rows, name, timeout_s, deadline_s, outputs, priority, version, key, shared,
+         trace, placed) = orjson.loads(payload)  # fmt: skip
+        _check(all(type(text) is str for text in (model, name, version, key, *outputs)), "a text")
+        _check(type(rows) is int and type(priority) is int, "rows and priority")
+        request = InferRequest(
+            model, rows, {}, name,
+            math.inf if timeout_s is None else float(timeout_s),
+            tuple(outputs), priority, version, key,
+            None if shared is None else {one: _numbers(which) for one, which in shared.items()},
+        )  # fmt: skip
+        deadline_s = math.inf if deadline_s is None else float(deadline_s)
+        return Sent(request, deadline_s, Slot(*_numbers(slot)), _placed(placed), _trace(trace))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise WireError(f"a request that is none: {error}") from error
+
+
+def encode_answer(response: InferResponse) -> bytes:
+    """Return ``response`` with its outputs behind one another. Raises ValueError."""
+    placed, size = place(response.outputs, 0)
+    head = orjson.dumps((response.model, response.version, tuple(response.timing), placed))
+    start = _aligned(_LENGTH.size + len(head))
+    payload = bytearray(start + size)
+    _LENGTH.pack_into(payload, 0, len(head))
+    payload[_LENGTH.size : _LENGTH.size + len(head)] = head
+    write(np.frombuffer(payload, np.uint8, size, start), placed, response.outputs)
+    return bytes(payload)
+
+
+def decode_answer(payload: bytes) -> InferResponse:
+    """Return the answer in ``payload``, of which its outputs are views. Raises WireError."""
+    try:
+        (length,) = _LENGTH.unpack_from(payload)
+        head = orjson.loads(payload[_LENGTH.size : _LENGTH.size + length])
+        model, version, timing, placed = head
+        start = _aligned(_LENGTH.size + length)
+        whole = np.frombuffer(payload, np.uint8, max(0, len(payload) - start), start)
+        return InferResponse(model, version, read(whole, _placed(placed)), Timing(*timing))
+    except (ValueError, TypeError, struct.error) as error:
+        raise WireError(f"an answer that is none: {error}") from error
+
+
+def encode_refusal(error: ServingError) -> bytes:
+    """Return ``error`` for the transports; what only observers hear of is left out."""
+    return orjson.dumps((error.code.value, error.detail, error.retry_after_s, error.version))
+
+
+def decode_refusal(payload: bytes) -> ServingError:
+    """Return the error in ``payload``. Raises WireError."""
+    try:
+        code, detail, retry_after_s, version = orjson.loads(payload)
+        error = ServingError(Code(code), detail, retry_after_s)
+    except (ValueError, TypeError) as reason:
+        raise WireError(f"a refusal that is none: {reason}") from reason
+    error.version = version
+    return error
+
+
+def encode_numbers(numbers: Iterable[int]) -> bytes:
+    """Return the numbers of requests."""
+    return b"".join(map(_NUMBERS.pack, numbers))
+
+
+def decode_numbers(payload: bytes) -> Iterator[int]:
+    """Yield the numbers in ``payload``. Raises WireError."""
+    if len(payload) % _NUMBERS.size:
+        raise WireError(f"{len(payload)} bytes are no list of numbers")
+    return (number for (number,) in _NUMBERS.iter_unpack(payload))
+
+
+def _placed(raw: Any) -> tuple[Placed, ...]:
+    placed = []
+    for name, dtype, shape, start in raw:
+        _check(type(name) is str and dtype in _DTYPES and len(shape) <= _MAX_DIMENSIONS, "a tensor")
+        placed.append((name, dtype, _numbers(shape), *_numbers([start])))
+    return tuple(placed)
+
+
+def _numbers(raw: Any) -> tuple[int, ...]:
+    numbers = tuple(raw)
+    _check(all(type(number) is int and number >= 0 for number in numbers), "a number")
+    return numbers
+
+
+def _trace(raw: Any) -> TraceIds | None:
+    if raw is None:
+        return None
+    trace_id, span_id = raw
+    bytes.fromhex(trace_id + span_id)
+    _check(len(trace_id) == 32 and len(span_id) == 16, "a trace")
+    return trace_id, span_id
+
+
+def _check(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{what} is wrong")
+
+
+def _view(whole: Whole, dtype: str, shape: tuple[int, ...], start: int) -> Array:
+    size = math.prod(shape) * _DTYPES[dtype].itemsize
+    if start % ALIGNED_BYTES or start > len(whole) or size > len(whole) - start:
+        raise WireError(f"no tensor of {size} bytes lies at {start} of {len(whole)}")
+    part: Array = whole[start : start + size].view(_DTYPES[dtype]).reshape(shape)
+    return part
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES

@@ -1,0 +1,167 @@
+"""Start front ends, watch them, and start anew what has died."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+import orjson
+
+from app.frontends.channel import Channel
+from app.frontends.session import Session
+from app.frontends.settings import FrontEndSettings
+from app.frontends.slots import ReadArena, make_memory
+from app.frontends.wire import Frame, Kind, WireError
+from scheduler.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+# Between a death and the next start: twice as long each time, until one has lived for a while.
+_FIRST_BACK_OFF_S = 0.1
+_LONGEST_BACK_OFF_S = 5.0
+_SETTLED_S = 10.0
+Addresses = Mapping[str, tuple[str, ...]]
+
+
+class FrontEnd:
+    """One process at a time, of those with the same number; ``starts`` counts them."""
+
+    def __init__(self, engine: Engine, settings: FrontEndSettings, slot_bytes: int) -> None:
+        self.starts = 0
+        self.ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+        self._engine = engine
+        self._settings = settings
+        self._slot_bytes = slot_bytes
+        self._process: asyncio.subprocess.Process | None = None
+        self._session: Session | None = None
+        self._channel: Channel | None = None
+        self._listens = False
+        self._told = asyncio.Event()
+
+    @property
+    def number(self) -> int:
+        """Which one of all it is."""
+        return self._settings.number
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process runs and has said that it listens."""
+        return self._listens and self._channel is not None and self._channel.open
+
+    @property
+    def pid(self) -> int:
+        """The process's, 0 while none runs."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def session(self) -> Session | None:
+        """What is under way for the process that runs, or ran last."""
+        return self._session
+
+    async def keep(self) -> None:
+        """Run one process after the other until told to stop."""
+        back_off_s = _FIRST_BACK_OFF_S
+        while not self._told.is_set():
+            began_s = time.monotonic()
+            code = await self._run_one()
+            if self._told.is_set():
+                break
+            if not self.ready.done():
+                self._fail(f"front end {self.number} ended with exit code {code}")
+                break
+            if time.monotonic() - began_s > _SETTLED_S:
+                back_off_s = _FIRST_BACK_OFF_S
+            logger.error(
+                "front end %d ended (%d); its connections are lost, another starts in %g s",
+                self.number, code, back_off_s,
+            )  # fmt: skip
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), back_off_s)
+            back_off_s = min(2 * back_off_s, _LONGEST_BACK_OFF_S)
+
+    def stop(self, grace_s: float) -> None:
+        """Have the process answer what it has under way, and leave."""
+        self._told.set()
+        if self._channel is not None:
+            self._channel.send(Frame(Kind.STOP, 0, orjson.dumps(grace_s)))
+            self._channel.flush()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._told.set()
+        self._end_process()
+
+    def _end_process(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _run_one(self) -> int:
+        self._listens = False
+        memory = make_memory(self._slot_bytes)
+        own, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with others:
+                settings = replace(self._settings, memory=memory)
+                own.send(orjson.dumps(asdict(settings)))
+                inherited = [others.fileno(), memory]
+                inherited += [share[-1] for share in settings.shares.values() if share[-1] >= 0]
+                self._process = process = await _spawn(others.fileno(), inherited)
+            self.starts += 1
+            self._converse(own, memory)
+        finally:
+            os.close(memory)
+        code = await process.wait()
+        if self._channel is not None:
+            self._channel.close()
+        if self._session is not None:
+            self._session.close()
+        return code
+
+    def _converse(self, own: socket.socket, memory: int) -> None:
+        session = Session(self._engine, ReadArena(memory), self._heard)
+        self._session = session
+
+        def lost(why: str) -> None:
+            logger.debug("front end %d: %s", self.number, why)
+            session.close()
+            if not self._told.is_set():  # it has ended, or it says what nobody can say
+                self._end_process()
+
+        self._channel = Channel(own, session.received, lost)
+        session.connect(self._channel)
+
+    def _heard(self, frame: Frame) -> None:
+        try:
+            said = orjson.loads(frame.payload)
+            if frame.kind is Kind.READY:
+                self._listens = True
+                addresses = {name: tuple(urls) for name, urls in said.items()}
+                if not self.ready.done():
+                    self.ready.set_result(addresses)
+            elif frame.kind is Kind.FAILED:
+                self._fail(f"front end {self.number}: {said}")
+            else:
+                raise WireError(f"a front end does not say {frame.kind.name}")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise WireError(f"{frame.kind.name}: {error}") from error
+
+    def _fail(self, why: str) -> None:
+        if self.ready.done():
+            logger.error("%s", why)
+        else:
+            self.ready.set_exception(OSError(why))
+
+
+async def _spawn(descriptor: int, inherited: list[int]) -> asyncio.subprocess.Process:
+    # -P: nothing in the present folder is taken for ours. A session of its own: Ctrl-C is the
+    # engine's to hear.
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "app.frontends.process", str(descriptor),
+        stdin=asyncio.subprocess.DEVNULL, pass_fds=inherited, start_new_session=True,
+    )  # fmt: skip
