@@ -30,7 +30,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve test test-slow clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
+.PHONY: serve compile test test-slow clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
 serve: $(SERVE)
@@ -43,6 +43,11 @@ serve: $(SERVE)
 	fi; \
 	[ -e $$model/manifest.json ] || $(BIN)/narsil export $$model --preset reference --device $(DEVICE) || exit 1; \
 	exec $(BIN)/narsil serve $$model --device $(DEVICE) $(ARGS)
+
+# The path of a request as machine code, for every later start (docs/compiled.md): a few minutes, once.
+compile: $(SERVE)
+	@$(PIP) install -e ".[compile]"
+	$(BIN)/narsil compile
 
 test: $(DEV)
 	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) $(ARGS)

@@ -17,6 +17,8 @@ PREFIX = "NARSIL_"
 MODELS = "models"
 MAX_FRONTENDS = 64
 LEAST_SLOT_BYTES, MOST_SLOT_BYTES = 1 << 20, 1 << 40
+# Not a setting: it is looked at before there are any.
+COMPILED = "NARSIL_COMPILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,14 @@ class Sources:
             if section not in names:
                 origin = next(iter(settings.values())).origin if settings else "file"
                 raise ConfigError(f"{origin}: no section {section!r}{hint(section, names)}")
+
+
+def compiled_wanted() -> bool:
+    """Return whether compiled modules are to be used where there are any. Raises ConfigError."""
+    raw = os.environ.get(COMPILED, "true")
+    if raw not in ("true", "false"):
+        raise ConfigError(f"environment {COMPILED}: expected true or false, got {raw!r}")
+    return raw == "true"
 
 
 def gather(file: Path | None, flags: Mapping[str, Any]) -> Sources:

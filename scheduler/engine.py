@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from scheduler.access import Access
 from scheduler.backend import Backend
@@ -44,7 +43,6 @@ class Engine:
         self._options = options
         self._clock = clock
         self._models = Models(observer)
-        self._updates: WeakKeyDictionary[Scheduler, Updates] = WeakKeyDictionary()
         self._watchers: list[Callable[[], None]] = []
         self._reloads: dict[Scheduler, asyncio.Task[None]] = {}
         self._leaving: dict[Scheduler, asyncio.Task[None]] = {}  # no new requests, some old ones
@@ -183,7 +181,7 @@ class Engine:
 
     def updates(self, model: str, version: str = "") -> Updates:
         """Return what updates the embeddings of one model, as ``spec``. Raises ServingError."""
-        return self._updates[self._scheduler(model, version)]
+        return self._scheduler(model, version).updates
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
@@ -246,7 +244,6 @@ class Engine:
             self._changed()
 
         scheduler = Scheduler(backend, options, self.observer, changed, self._clock)
-        self._updates[scheduler] = Updates(backend, scheduler.spec, self.observer)
         self.observer.loaded(scheduler.spec, backend.lanes)
         return scheduler
 

@@ -93,7 +93,7 @@ class Forecast:
         if limits.max_batch_requests:
             batches = max(batches, load.requests / limits.max_batch_requests)
         if batches > 1:
-            batches = math.ceil(batches)
+            batches = float(math.ceil(batches))
             work_s += (batches - 1) * self._weights[0]
             # No matter how many lanes there are, one batch takes its time.
             work_s /= min(batches, self._lanes)

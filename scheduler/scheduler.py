@@ -22,6 +22,7 @@ from scheduler.replies import Replies
 from scheduler.runner import Runner
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, InferResponse, ModelSpec
+from scheduler.updates import Updates
 from scheduler.waiting import Piece, Waiting, no_forecast
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,8 @@ CROWD = 1.1
 class Scheduler:
     """Run the requests of one loaded backend on its lanes.
 
-    ``changed`` is called if the scheduler fails; ``failure`` then says why, for good. ``clock``
-    gives seconds; the loop's own will not do, uvloop's ticks in milliseconds.
+    ``changed`` is called if the scheduler fails; ``failure`` then says why, for good. ``updates``
+    are of its embeddings. ``clock`` gives seconds: not the loop's, uvloop's has milliseconds only.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Scheduler:
         clock: Clock = time.monotonic,
     ) -> None:
         self.spec: ModelSpec = options.served(backend.spec)
+        self.updates = Updates(backend, self.spec, observer)
         self.failure: str | None = None
         self.background = False
         self._backend = backend

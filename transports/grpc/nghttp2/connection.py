@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import ngh2
 
@@ -49,6 +49,15 @@ class Connection(asyncio.Protocol):
         self.made_s = self.heard_s = time.perf_counter()
         self.greeted = False
         self.idle_frames = 0
+        self._handlers: Mapping[type[ngh2.Event], Callable[[Any], None]] = {
+            ngh2.RequestReceived: self._on_request,
+            ngh2.DataReceived: self._on_data,
+            ngh2.TrailersReceived: self._on_trailers,
+            ngh2.StreamClosed: self._on_closed,
+            ngh2.PingReceived: self._on_idle,
+            ngh2.SettingsReceived: self._on_settings,
+            ngh2.ConnectionClosed: self._on_end,
+        }
         self._most_unfinished_bytes = limits.UNFINISHED_BYTES + options.max_message_bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -138,9 +147,9 @@ class Connection(asyncio.Protocol):
         for event in self._h2.events():
             if self.output.closed:
                 return
-            handle = self._HANDLERS.get(type(event))
+            handle = self._handlers.get(type(event))
             if handle is not None:
-                handle(self, event)
+                handle(event)
 
     def _on_request(self, event: ngh2.RequestReceived) -> None:
         stream_id, now_s = event.stream_id, self.heard_s
@@ -204,16 +213,6 @@ class Connection(asyncio.Protocol):
         del event
         self._close()
         self._transport.close()
-
-    _HANDLERS: ClassVar[Mapping[type[ngh2.Event], Callable[[Any, Any], None]]] = {
-        ngh2.RequestReceived: _on_request,
-        ngh2.DataReceived: _on_data,
-        ngh2.TrailersReceived: _on_trailers,
-        ngh2.StreamClosed: _on_closed,
-        ngh2.PingReceived: _on_idle,
-        ngh2.SettingsReceived: _on_settings,
-        ngh2.ConnectionClosed: _on_end,
-    }
 
 
 def _unread(unsent_bytes: int) -> ServingError:

@@ -68,24 +68,23 @@ class StreamCall(Call):
             self._unacknowledged_bytes = 0
 
     def _reply(self) -> Awaitable[Reply]:
-        return self._method(self._bodies(), self.arrival, self._send_and_wait)
+        return self._method(_Bodies(self), self.arrival, self._send_and_wait)
 
-    async def _bodies(self) -> AsyncIterator[bytes]:
-        while True:
-            while self._inbox:
-                message = self._inbox.popleft()
-                if not self._inbox:
-                    self._acknowledge()
-                try:
-                    body = await self._body_of(message)
-                except ServingError as failure:
-                    self.refuse(failure)
-                    return
-                yield body
+    async def body(self) -> bytes | None:
+        """Return the next request once it is here; None if there is none any more."""
+        while not self._inbox:
             if self.complete:
-                return
+                return None
             self._arrived.clear()
             await self._arrived.wait()
+        message = self._inbox.popleft()
+        if not self._inbox:
+            self._acknowledge()
+        try:
+            return await self._body_of(message)
+        except ServingError as failure:
+            self.refuse(failure)
+            return None
 
     async def _body_of(self, message: bytes | Packed) -> bytes:
         """Return what the method is given of ``message``. Raises ServingError."""
@@ -108,3 +107,17 @@ class StreamCall(Call):
 
     def _too_late(self) -> None:
         self.cut(Reply(grpc.StatusCode.DEADLINE_EXCEEDED, detail="the client's deadline passed"))
+
+
+class _Bodies(AsyncIterator[bytes]):
+    """The requests of a call: a class, for mypyc compiles no asynchronous generators."""
+
+    def __init__(self, call: StreamCall) -> None:
+        self._call = call
+
+    async def __anext__(self) -> bytes:
+        """Return the next. Raises StopAsyncIteration."""
+        body = await self._call.body()
+        if body is None:
+            raise StopAsyncIteration
+        return body

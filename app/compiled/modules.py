@@ -1,0 +1,46 @@
+"""Which modules are compiled, and where what is made of them lies.
+
+They are ordinary Python, and what runs where nothing is compiled. Decision 0046 says what compiling
+them gains, and what it does not carry.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# By package: what a request passes on its way through gRPC and the scheduler.
+MODULES = {
+    "scheduler": (
+        "admission answers engine errors execute forecast lanes models queue replies routing rows"
+        " runner scheduler shadow types validate versions waiting"
+    ),
+    "transports": "named trace",
+    "transports.codecs": "predictor",
+    "transports.grpc": "admission calls metadata methods outcome predict",
+    "transports.grpc.nghttp2": (
+        "budget calls connection head messages opening output replies streams wire"
+    ),
+}
+CACHE = Path("~/.cache/narsil")
+# The folder of sources: that of the packages.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sources() -> Iterator[Path]:
+    """Yield the files to compile, relative to ROOT."""
+    for package, names in MODULES.items():
+        for name in names.split():
+            yield Path(*package.split("."), f"{name}.py")
+
+
+def place() -> Path:
+    """Return the folder for what is made of the sources as they are now, by this Python.
+
+    What lies there is trusted like the program. A changed source has another one, so that it never
+    meets an old build.
+    """
+    digest = hashlib.sha256((sys.implementation.cache_tag or "").encode())
+    for path in sources():
+        digest.update(b"\0" + (ROOT / path).read_bytes())
+    return CACHE.expanduser() / f"compiled-{digest.hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""The compiled modules, and the suites over them."""

@@ -1,0 +1,38 @@
+"""What holds of the modules holds of what is compiled of them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from app.compiled.build import compile_sources
+from app.compiled.modules import ROOT, place
+
+SUITES = (
+    "tests/contract/test_scores.py",
+    "tests/contract/test_bad_input.py",
+    "tests/contract/test_lifecycle.py",
+    "tests/contract/test_keys.py",
+    "tests/unit/test_codec_predictor.py",
+    "tests/property/test_queue_model.py",
+    "tests/property/test_codecs.py",
+)
+PATTERNS = (
+    "tests/unit/test_scheduler*.py",
+    "tests/unit/test_grpc*.py",
+    "tests/unit/test_nghttp2*.py",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_suites_pass_over_compiled_modules() -> None:
+    pytest.importorskip("mypyc")
+    compile_sources(place())
+    suites = [*SUITES, *(str(path) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.compiled.plugin"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-m", "not slow", *suites],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,77 @@
+"""Where compiled modules are, and when they are used."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.compiled import modules
+from app.compiled.use import is_compiled, use_compiled
+
+# Says where a module that may be compiled comes from, after the command has chosen.
+SHOW = (
+    "import sys; from app.cli import main; code = main(sys.argv[1:]);"
+    " import scheduler.often as often, scheduler.queue as queue;"
+    " print(queue.__file__, often.__file__); sys.exit(code)"
+)
+
+
+def shown(home: Path, compiled: str = "true") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home), "NARSIL_COMPILED": compiled}
+    command = [sys.executable, "-c", SHOW, "--version"]
+    return subprocess.run(
+        command, env=environment, cwd=modules.ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the place of these sources has a module that was made of them, so to speak."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = modules.place() / "scheduler"
+    folder.mkdir(parents=True)
+    shutil.copy(modules.ROOT / "scheduler" / "queue.py", folder)
+    return tmp_path
+
+
+def test_every_module_to_compile_is_there() -> None:
+    assert [path for path in modules.sources() if not (modules.ROOT / path).is_file()] == []
+
+
+def test_what_was_compiled_of_these_sources_is_found_before_them(home: Path) -> None:
+    done = shown(home)
+    queue, often = done.stdout.splitlines()[-1].split()
+    assert done.returncode == 0
+    assert Path(queue) == modules.place() / "scheduler" / "queue.py"
+    assert Path(often) == modules.ROOT / "scheduler" / "often.py"
+
+
+def test_it_is_not_used_if_the_environment_says_so(home: Path) -> None:
+    queue = shown(home, "false").stdout.splitlines()[-1].split()[0]
+    assert Path(queue) == modules.ROOT / "scheduler" / "queue.py"
+
+
+def test_anything_else_in_the_environment_is_refused_by_name(tmp_path: Path) -> None:
+    done = shown(tmp_path, "maybe")
+    assert done.returncode == 2
+    assert "NARSIL_COMPILED: expected true or false, got 'maybe'" in done.stderr
+
+
+def test_other_sources_have_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = modules.place()
+    for path in modules.sources():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(modules.ROOT / path, tmp_path / path)
+    monkeypatch.setattr(modules, "ROOT", tmp_path)
+    assert modules.place() == before
+    with (tmp_path / "scheduler" / "queue.py").open("a") as file:
+        file.write("# changed\n")
+    assert modules.place() != before
+
+
+def test_nothing_is_replaced_once_it_is_imported() -> None:
+    assert not use_compiled()  # this process has imported the scheduler
+    assert isinstance(is_compiled(), bool)
