@@ -32,7 +32,7 @@ def test_the_suites_pass_over_compiled_modules() -> None:
     suites = [*SUITES, *(str(path) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)))]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.compiled.plugin"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "-m", "not slow", *suites],
+        [*command, "-m", "not slow", *suites],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
