@@ -163,9 +163,9 @@ class Execution:
             prepared = prepared or _gathered(self._backend, batch)
             started_s = time.perf_counter()
             outputs = _checked(self._backend.spec, batch, prepared.compute())
-        except DeviceLostError as error:
+        except DeviceLostError as loss:
             logger.exception("%s: the device is lost", self._backend.spec.name)
-            self.lost = str(error) or "the device is lost"
+            self.lost = str(loss) or "the device is lost"
             self.fail(first, batch, _internal(), self._computed(started_s))
         except Exception as error:
             return self._failed(first, batch, error, self._computed(started_s))

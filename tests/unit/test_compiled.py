@@ -1,5 +1,6 @@
 """Where compiled modules are, and when they are used."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -39,6 +40,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_module_to_compile_is_there() -> None:
     assert [path for path in modules.sources() if not (modules.ROOT / path).is_file()] == []
+
+
+def test_no_function_that_is_compiled_gives_two_kinds_of_exception_one_name() -> None:
+    """Mypyc takes the second for one of the first kind, and raises TypeError."""
+    found = []
+    for path in modules.sources():
+        for function in ast.walk(ast.parse((modules.ROOT / path).read_text("utf-8"))):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found += [f"{path}: {name}" for name in _names_of_two_kinds(function)]
+    assert found == []
+
+
+def _names_of_two_kinds(function: ast.AST) -> set[str]:
+    kinds: dict[str, set[str]] = {}
+    for handler in ast.walk(function):
+        if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
+            kinds.setdefault(handler.name, set()).add(ast.unparse(handler.type))
+    return {name for name, its in kinds.items() if len(its) > 1}
 
 
 def test_what_was_compiled_of_these_sources_is_found_before_them(home: Path) -> None:
