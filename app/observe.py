@@ -224,6 +224,10 @@ class PrometheusObserver(Statistics):
         own = "\n".join([*lines, ""]).encode("utf-8", "replace")
         return own + encode(self._registry), content_type
 
+    async def scraped(self, accept: str) -> tuple[bytes, str]:
+        """Return ``exposition``."""
+        return self.exposition(accept)
+
     def serving(self, specs: Iterable[ModelSpec]) -> None:
         """Show which models are served, and no others any more."""
         self.settle()

@@ -80,8 +80,9 @@ async def test_every_wire_is_answered_by_front_ends_and_all_is_counted_in_one_pl
         return await answered(process) == before + 2 * len(WIRES)
 
     await until(all_counted)
-    async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
+    async with httpx.AsyncClient(base_url=process.urls["admin"]) as client:
         assert "narsil_frontends 2.0" in (await client.get("/metrics")).text
+    async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
         assert (await client.get("/readyz")).json() == {"ready": True}
         assert (await client.get("/v1/models")).json()["models"][0]["name"] == "fake"
 
