@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from app import banner, plugins, predict, sign, streams
+from app import banner, plugins, predict, reference, sign, streams
 from app.effective import redacted
 from app.resolve import Config, resolve
 from app.server import Parts, StartError, serve
@@ -24,6 +24,8 @@ USAGE = """usage: narsil COMMAND ...
   serve       serve models over gRPC, HTTP and HTTP/3
   predict     send one request and print the scores
   sign        sign an artifact folder
+  config-reference
+              print every setting as a Markdown page
 {added}
 narsil COMMAND --help says more."""
 
@@ -60,14 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
     if name == "serve":
         return _serve(rest)
-    if name == "predict":
-        return predict.main(rest)
-    if name == "sign":
-        return sign.main(rest)
+    built_in = {"predict": predict.main, "sign": sign.main, "config-reference": reference.main}
+    if name in built_in:
+        return built_in[name](rest)
     if name not in added:
-        raise ConfigError(
-            f"no command {name!r}; there are serve, predict, sign, {', '.join(added)}"
-        )
+        known = ", ".join(["serve", *built_in, *added])
+        raise ConfigError(f"no command {name!r}; there are {known}")
     return plugins.command(name)(rest)
 
 
