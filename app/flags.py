@@ -102,7 +102,7 @@ def _add(group: "argparse._ArgumentGroup", name: str, option: "dataclasses.Field
 
 
 def flags_of(name: str) -> list[str]:
-    """Return the long flag of "section.key"; a backend's options also go by their own (--device)."""
+    """Return the long flag of "section.key"; a backend's options also have a short (--device)."""
     section, key = name.split(".")
     short = "--" + key.replace("_", "-")
     taken = (*ALIASES, "--config", "--print-config", "--help")

@@ -58,11 +58,15 @@ def test_every_link_leads_to_a_file_and_a_heading_that_there_are(page: Path) -> 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# Its `head`: one\n[a](other.md) [b](#its-head-one) [c](#two) [d](https://x)\n")
+    page.write_text(
+        "# Its `head`: one\n[a](other.md) [b](#its-head-one) [c](#two) [d](https://x)\n"
+    )
     assert wrong_links(page) == ["other.md: no such file", "#two: no such heading"]
 
 
 def test_every_guide_is_linked_from_the_index() -> None:
-    linked = {(DOCS / target.partition("#")[0]).resolve() for _, target in tokens_of(DOCS / "index.md")}
+    linked = {
+        (DOCS / target.partition("#")[0]).resolve() for _, target in tokens_of(DOCS / "index.md")
+    }
     guides = {*DOCS.glob("*.md"), *DOCS.glob("migrate/*.md")} - {DOCS / "index.md"}
     assert guides - linked == set()

@@ -24,7 +24,9 @@ def test_every_setting_of_a_transport_has_its_flag_and_variable(name: str) -> No
     page = reference.page()
     for option in dataclasses.fields(options):
         key = option.name
-        assert f"`--{name}-{key.replace('_', '-')}`<br>`NARSIL_{name.upper()}__{key.upper()}`" in page
+        assert (
+            f"`--{name}-{key.replace('_', '-')}`<br>`NARSIL_{name.upper()}__{key.upper()}`" in page
+        )
 
 
 def test_every_plug_in_of_ours_is_on_the_page() -> None:
