@@ -45,8 +45,8 @@ Every setting of `narsil serve`. A setting `key` of the section `section` is
 | an environment variable | `NARSIL_SECTION__KEY=VALUE` |
 | a key of the TOML file that `--config` names | `[section]`, then `key = VALUE` |
 
-and the first of them that is given counts. `narsil serve --print-config` shows every value and where
-it came from. Unknown keys and values that could not work are errors that name them. Lists are
+and the first of them that is given counts. `narsil serve --print-config` shows every value and
+where it came from. Unknown keys and values that could not work are errors that name them. Lists are
 `A,B,C` in flags and variables, arrays in the file. Sections are read once, at the start; what can
 change while serving is on the pages [models.md](models.md), [repository.md](repository.md),
 [security.md](security.md) and [tls.md](tls.md).
@@ -61,8 +61,8 @@ A flag that stands for others; a long flag wins over it.
 
 MODELS = """## Models
 
-`[models.NAME]` in the file is the table of one model: the keys of its backend, `backend` for another
-backend than `server.backend`, and a table `[models.NAME.scheduler]` with the keys of `[scheduler]`.
+`[models.NAME]` in the file is the table of one model: the keys of its backend, `backend` for
+another than `server.backend`, and a table `[models.NAME.scheduler]` with the keys of `[scheduler]`.
 What it leaves out comes from `[backend]` and `[scheduler]`: [models.md](models.md).
 """
 
