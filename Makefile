@@ -123,14 +123,19 @@ $(REFERENCE)/manifest.json: | $(SERVE)
 	$(BIN)/narsil export $(REFERENCE) --preset reference --device $(DEVICE)
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "making the virtualenv $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 
 # The two FBGEMM builds overwrite each other's files: drop the other one before installing.
 $(SERVE): pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (a minute or two) ..."
+	@echo "installing into $(VENV), once: a minute or two"
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) uninstall --yes $(OTHER)
+	@echo "  1 of 3: the server, PyTorch and FBGEMM ($(EXTRA)), the largest part ..."
+	@$(PIP) install -e ".[$(EXTRA)]"
+	@echo "  2 of 3: what exports, trains and measures models ..."
 	@$(PIP) install -e ".[$(EXTRA),export,bench]"
+	@echo "  3 of 3: TorchRec ..."
 	@$(PIP) install --no-deps $(TORCHREC)
 	@touch $@
 
