@@ -9,3 +9,5 @@ myst_heading_anchors = 4
 # Of the pages' own files nothing is copied, and nothing is asked of another host.
 html_copy_source = False
 html_show_copyright = False
+# Excerpts of what is found would be fetched, which browsers refuse for files on a disk.
+html_show_search_summary = False
