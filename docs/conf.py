@@ -2,6 +2,8 @@
 
 project = "Narsil"
 extensions = ["myst_parser"]
+# What is written is what is read, and copied.
+smartquotes = False
 html_theme = "furo"
 html_title = "Narsil"
 # Headings are linked to as code hosts name them: page.md#its-heading.

@@ -139,6 +139,7 @@ def _search(made: Report, setting: Setting) -> None:
     for _ in range(_CONFIRM_TRIES if rate else 0):
         confirmed = tried(rate, _CONFIRM_TIMES)
         if given.slo.met(confirmed.outcome):
+            made.found(rate)
             made.add(confirmed)
             return
         made.probe(confirmed)

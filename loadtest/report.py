@@ -72,6 +72,12 @@ class Report:
         self._printed = len(self.session.ceilings)
         print(json.dumps(line) if as_json else figures.sentence(line), flush=True)
 
+    def found(self, rate: float) -> None:
+        """Say what a search has found, before the run that confirms it."""
+        if not wants_lines(self.session.arguments):
+            slo = self.session.arguments.slo
+            print(f"{rate:,.0f} requests/s is the highest rate found that keeps {slo}:")
+
     def add(self, measured: Measured) -> None:
         """Print and keep a run."""
         line = self.session.figures(measured)
