@@ -16,6 +16,7 @@ OTHER   := $(if $(filter cuda,$(EXTRA)),fbgemm-gpu-cpu,fbgemm-gpu)
 PIP     := $(BIN)/python -m pip -qq --disable-pip-version-check
 SERVE   := $(VENV)/.installed-$(EXTRA)
 DEV     := $(VENV)/.installed-$(EXTRA)-dev
+DOCS    := $(VENV)/.installed-docs
 TORCHREC := torchrec==1.8.0
 # Apart: it needs urllib3, which niquests replaces.
 SCHEMATHESIS := $(VENV)/schemathesis/bin/schemathesis
@@ -30,7 +31,7 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
-.PHONY: serve compile test test-slow clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
+.PHONY: serve compile test test-slow docs clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
 serve: $(SERVE)
@@ -54,6 +55,11 @@ test: $(DEV)
 
 test-slow: $(DEV) $(SCHEMATHESIS)
 	$(BIN)/pytest -m slow $(ARGS)
+
+# A broken link, a heading that is not there and a page that no other leads to are errors.
+docs: $(DOCS)
+	$(BIN)/python -m sphinx -q --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
+	@echo "built: build/docs/index.html"
 
 clients: $(DEV) $(CLIENTS)
 	$(BIN)/pytest tests/clients $(ARGS)
@@ -122,20 +128,30 @@ $(REFERENCE)/manifest.json: | $(SERVE)
 	$(BIN)/narsil export $(REFERENCE) --preset reference --device $(DEVICE)
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "making the virtualenv $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 
 # The two FBGEMM builds overwrite each other's files: drop the other one before installing.
 $(SERVE): pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (a minute or two) ..."
+	@echo "installing into $(VENV), once: a minute or two"
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) uninstall --yes $(OTHER)
+	@echo "  1 of 3: the server, PyTorch and FBGEMM ($(EXTRA)), the largest part ..."
+	@$(PIP) install -e ".[$(EXTRA)]"
+	@echo "  2 of 3: what exports, trains and measures models ..."
 	@$(PIP) install -e ".[$(EXTRA),export,bench]"
+	@echo "  3 of 3: TorchRec ..."
 	@$(PIP) install --no-deps $(TORCHREC)
 	@touch $@
 
 $(DEV): pyproject.toml $(SERVE)
 	@echo "installing the development tools ..."
-	@$(PIP) install -e ".[$(EXTRA),export,dev]"
+	@$(PIP) install -e ".[$(EXTRA),export,dev,docs]"
+	@touch $@
+
+$(DOCS): pyproject.toml | $(BIN)/python
+	@echo "installing the documentation tools ..."
+	@$(PIP) install -e ".[docs]"
 	@touch $@
 
 $(CLIENTS): tests/clients/install.sh

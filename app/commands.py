@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from app import banner, plugins, predict, sign, streams
+from app import banner, plugins, predict, reference, sign, streams
 from app.compiled import build
 from app.compiled.use import is_compiled
 from app.effective import redacted
@@ -28,6 +28,8 @@ USAGE = """usage: narsil COMMAND ...
   predict     send one request and print the scores
   sign        sign an artifact folder
   compile     compile the path of a request, for every later start
+  config-reference
+              print every setting as a Markdown page
 {added}
 narsil COMMAND --help says more."""
 
@@ -64,16 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(name: str, rest: Sequence[str], added: Sequence[str]) -> int:
     if name == "serve":
         return _serve(rest)
-    if name == "predict":
-        return predict.main(rest)
-    if name == "sign":
-        return sign.main(rest)
-    if name == "compile":
-        return build.main(rest)
+    built_in = {
+        "predict": predict.main,
+        "sign": sign.main,
+        "compile": build.main,
+        "config-reference": reference.main,
+    }
+    if name in built_in:
+        return built_in[name](rest)
     if name not in added:
-        raise ConfigError(
-            f"no command {name!r}; there are serve, predict, sign, compile, {', '.join(added)}"
-        )
+        known = ", ".join(["serve", *built_in, *added])
+        raise ConfigError(f"no command {name!r}; there are {known}")
     return plugins.command(name)(rest)
 
 

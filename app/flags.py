@@ -88,7 +88,7 @@ def _all_flags(schema: Schema) -> list[str]:
         flag
         for section, options in schema.items()
         for option in dataclasses.fields(options)
-        for flag in _flags(f"{section}.{option.name}")
+        for flag in flags_of(f"{section}.{option.name}")
     ]
 
 
@@ -98,12 +98,12 @@ def _add(group: "argparse._ArgumentGroup", name: str, option: "dataclasses.Field
     shown = ",".join(map(str, default)) if kind is tuple else str(default)
     text = f"{option.metadata.get('help', '')} (default: {shown or 'none'})"
     group.add_argument(
-        *_flags(name), dest=name, metavar=METAVARS[kind], help=text.replace("%", "%%")
+        *flags_of(name), dest=name, metavar=METAVARS[kind], help=text.replace("%", "%%")
     )
 
 
-def _flags(name: str) -> list[str]:
-    """Return the long flag; a backend's options also go by their own names (--device)."""
+def flags_of(name: str) -> list[str]:
+    """Return the long flag of "section.key"; a backend's options also have a short (--device)."""
     section, key = name.split(".")
     short = "--" + key.replace("_", "-")
     taken = (*ALIASES, "--config", "--print-config", "--help")

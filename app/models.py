@@ -1,6 +1,7 @@
 """Which models are served, and how: from the command line's paths or the file's tables."""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,12 +47,13 @@ class ModelConfig:
     def missing(self) -> str:
         """Say which file or folder that its options name is not there, or "".
 
-        An option of a plug-in has to be there if its metadata has "missing": how to come by one.
+        An option of a plug-in has to be there if its metadata has "missing": how to come by one,
+        ``{path}`` standing for its value.
         """
         for option in dataclasses.fields(self.plugin.options):
             value, hint = getattr(self.backend.options, option.name), option.metadata.get("missing")
             if hint and value and not Path(value).exists():
-                return f"{value} does not exist; {hint}"
+                return f"{value} does not exist; {hint.replace('{path}', shlex.quote(value))}"
         return ""
 
     def build(self) -> Backend:

@@ -22,6 +22,7 @@ from scheduler.errors import ServingError
 from scheduler.types import Array, ModelSpec, TensorSpec
 from transports.codecs import predict_json
 from transports.codecs.predictor_client import decode_response, encode_request
+from transports.credential import read_key
 
 URLS = {
     "http": "http://127.0.0.1:8000",
@@ -40,8 +41,9 @@ def main(argv: Sequence[str]) -> int:
     # aioquic also logs why a handshake failed; the exception says it once.
     logging.getLogger("quic").addHandler(logging.NullHandler())
     try:
+        arguments.api_key = read_key(arguments.api_key_file)
         scores, elapsed_s = asyncio.run(_predict(arguments))
-    except PredictError as error:
+    except (PredictError, ValueError) as error:
         print(f"narsil predict: {error}", file=sys.stderr)
         return 1
     for name, values in scores.items():
@@ -67,6 +69,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--ca", type=Path, default=CERTIFICATE, help=f"certificate to trust, in TLS {shown}")
     add("--certificate", type=Path, help="certificate to show, where the server asks for one")
     add("--private-key", type=Path, help="its key; not needed if it is in the same file")
+    add("--api-key-file", type=Path, help="file with the API key, where the server asks for one")
     add(
         "--describe",
         default=URLS["http"],
@@ -125,7 +128,7 @@ async def _send(arguments: argparse.Namespace, body: Body) -> Body:
 
 def _target(arguments: argparse.Namespace, url: str) -> Target:
     key = arguments.private_key or arguments.certificate
-    return Target(url, arguments.ca, arguments.certificate, key)
+    return Target(url, arguments.ca, arguments.certificate, key, arguments.api_key)
 
 
 async def _body(arguments: argparse.Namespace) -> Body:

@@ -60,21 +60,23 @@ async def over_http(target: Target, model: str, body: Body) -> Body:
     try:
         async with target.http_client() as client:
             answer = await client.post(
-                target.base + predict_path(model), content=body.content, headers=body.headers
+                target.base + predict_path(model),
+                content=body.content,
+                headers={**body.headers, **target.headers},
             )
     except (httpx.HTTPError, TargetError) as error:
         raise _unanswered(target, error) from error
-    return _checked(answer.status_code, answer.headers, answer.content)
+    return _checked(target, answer.status_code, answer.headers, answer.content)
 
 
 async def get(target: Target, path: str) -> Body:
     """GET ``path`` over HTTP/1.1. Raises PredictError."""
     try:
         async with target.http_client() as client:
-            answer = await client.get(target.base + path)
+            answer = await client.get(target.base + path, headers=target.headers)
     except (httpx.HTTPError, TargetError) as error:
         raise _unanswered(target, error) from error
-    return _checked(answer.status_code, answer.headers, answer.content)
+    return _checked(target, answer.status_code, answer.headers, answer.content)
 
 
 async def over_http3(target: Target, model: str, body: Body) -> Body:
@@ -82,15 +84,17 @@ async def over_http3(target: Target, model: str, body: Body) -> Body:
     url = httpx.URL(target.url)
     try:
         async with Http3Client.connect(url.host, url.port or 443, target.ca) as client:
-            answer = await client.post(predict_path(model), body.content, body.headers)
+            headers = {**body.headers, **target.headers}
+            answer = await client.post(predict_path(model), body.content, headers)
     except (OSError, Http3Error) as error:
         raise _unanswered(target, error) from error
-    return _checked(answer.status, answer.headers, answer.body)
+    return _checked(target, answer.status, answer.headers, answer.body)
 
 
 async def over_grpc(target: Target, model: str, body: Body) -> Body:
     """Call predictor.Predictor/Predict. Raises PredictError."""
-    metadata = (*body.metadata, *((("narsil-model", model),) if model else ()))
+    named = (("narsil-model", model),) if model else ()
+    metadata = (*body.metadata, *named, *target.headers.items())
     try:
         async with target.grpc_channel() as channel:
             call = channel.unary_unary("/predictor.Predictor/Predict")
@@ -100,6 +104,8 @@ async def over_grpc(target: Target, model: str, body: Body) -> Body:
         details = error.details() or ""
         unavailable = error.code() is grpc.StatusCode.UNAVAILABLE and "refused" not in details
         hint = _shown_nothing(target) if unavailable else ""
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            hint = _without_key(target)
         raise PredictError(f"{error.code().name}: {details}{hint}") from error
     except TargetError as error:
         raise PredictError(str(error)) from error
@@ -127,7 +133,13 @@ def _shown_nothing(target: Target) -> str:
     return "; the server may ask for a certificate (--certificate)"
 
 
-def _checked(status: int, headers: Mapping[str, str], content: bytes) -> Body:
+def _without_key(target: Target) -> str:
+    """Return a hint for a client that sent no API key to a server that asks for one, else ""."""
+    return "" if target.api_key else " (--api-key-file FILE)"
+
+
+def _checked(target: Target, status: int, headers: Mapping[str, str], content: bytes) -> Body:
     if status != 200:
-        raise PredictError(f"{status}: {problem_detail(content)}")
+        hint = _without_key(target) if status == 401 else ""
+        raise PredictError(f"{status}: {problem_detail(content)}{hint}")
     return Body(content, headers.get("content-type", ""))

@@ -8,6 +8,8 @@ from urllib.parse import quote, urlsplit
 import grpc.aio
 import httpx
 
+from transports.credential import bearer
+
 # The name in requests over a Unix domain socket, where nobody looks at it.
 LOCAL = "http://localhost"
 
@@ -21,13 +23,19 @@ class Target:
     """A server: ``url`` is ``unix:PATH`` or has a scheme, a host and a port.
 
     In TLS, ``ca`` has whom to trust and ``certificate`` and ``private_key`` what to show, if
-    anything.
+    anything. ``api_key`` is sent with every request, "" for none.
     """
 
     url: str
     ca: Path
     certificate: Path | None = None
     private_key: Path | None = None
+    api_key: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request says for its sender, over gRPC as metadata."""
+        return bearer(self.api_key)
 
     @property
     def base(self) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import httpx
@@ -87,7 +87,9 @@ def slow_readers(job: Job, count: int, read_bytes: int) -> Iterator[Slow]:
 
 
 @contextlib.contextmanager
-def sampled(url: str, every_s: float) -> Iterator[list[dict[str, float]]]:
+def sampled(
+    url: str, every_s: float, headers: Mapping[str, str] | None = None
+) -> Iterator[list[dict[str, float]]]:
     """Yield a list that fills with what the server's metrics at ``url`` say of each interval.
 
     ``at_s`` from the start of the context; means in rows, requests and ms. Where they cannot be
@@ -99,7 +101,8 @@ def sampled(url: str, every_s: float) -> Iterator[list[dict[str, float]]]:
 
     def look() -> None:
         with contextlib.suppress(httpx.HTTPError, ValueError):
-            seen.append(totals(httpx.get(url, timeout=_TIMEOUT_S).raise_for_status().text))
+            answer = httpx.get(url, timeout=_TIMEOUT_S, headers=headers)
+            seen.append(totals(answer.raise_for_status().text))
             if len(seen) == 2:
                 at_s = round(time.perf_counter() - begin_s, 3)
                 samples.append({"at_s": at_s, **means(seen[0], seen[1])})

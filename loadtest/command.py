@@ -6,33 +6,32 @@ Exit codes: 0, 1 a request failed or was answered wrongly or there is no server,
 
 import argparse
 import itertools
-import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loadtest import bare, closed, compare, figures, flags, html, progress, session, slo, workload
+from loadtest import bare, closed, compare, flags, progress, report, session, slo, workload
 from loadtest.encodings import Context
 from loadtest.flags import BARE
 from loadtest.lab.manifest import manifest
+from loadtest.report import FAILED, MISSED, Report
 from loadtest.schedule import ScheduleError
-from loadtest.session import Measured, Session, Setting
+from loadtest.session import Measured, Setting
 from loadtest.wires.kinds import KINDS
 from loadtest.workload import Mix
-from scheduler.backend import Backend
 from scheduler.errors import LoadError
+from transports.credential import read_key
 
-FAILED, INVALID, MISSED = 1, 3, 4
 _CLOSED_GUESS = 32
 # How the found rate is confirmed: longer, and a little lower if it is not kept.
 _CONFIRM_TIMES, _CONFIRM_STEP, _CONFIRM_TRIES = 2.0, 0.95, 4
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure each combination and print one JSON object a line; return the exit code.
+    """Measure each combination and print a line of each; return the exit code.
 
-    Why requests fail is said on stderr. No connection ends the run.
+    What is being done, and why requests fail, is said on stderr. No connection ends the run.
     """
     if argv and argv[0] == "compare":
         return compare.main(argv[1:])
@@ -54,22 +53,34 @@ def machine() -> dict[str, object]:
 def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     shape = _fitting(_shape(arguments.artifact), arguments.ranking)
     head = {**manifest(arguments), "command": ["narsil", "bench", *argv]}
-    print(json.dumps(head))
+    key = _api_key(arguments.api_key_file)
+    print(report.heading(head, arguments), flush=True)
     backend = None
     if BARE in arguments.wire or arguments.verify:
         backend = bare.load(arguments.artifact, "torch_dlrm")
     golden = backend if arguments.verify else None
-    with progress.shown() as look, session.opened(arguments, shape, golden, look) as opened:
-        report = _Report(opened, head)
+    with (
+        progress.shown("narsil bench") as told,
+        session.opened(arguments, shape, golden, told, key) as opened,
+    ):
+        made = Report(opened, head)
         for setting in _settings(arguments):
             if setting.wire == BARE and backend is not None:
-                report.bare(setting, backend)
+                made.bare(setting, backend)
             elif arguments.search:
-                _search(report, setting)
+                _search(made, setting)
             else:
-                report.add(opened.measure(setting))
-    report.write()
-    return report.code
+                made.add(opened.measure(setting))
+    made.write()
+    return made.code
+
+
+def _api_key(file: Path | None) -> str:
+    """Return the key in ``file``, "" without one. Raises LoadError."""
+    try:
+        return read_key(file)
+    except ValueError as error:
+        raise LoadError(str(error)) from error
 
 
 def _fitting(shape: workload.ModelShape, context: Context) -> workload.ModelShape:
@@ -106,101 +117,32 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Setting]:
                 yield Setting(wire, url, mix, *load)
 
 
-def _search(report: "_Report", setting: Setting) -> None:
+def _search(made: Report, setting: Setting) -> None:
     """Find the highest rate that keeps the objective, then confirm it in a longer run.
 
     Responses count from the intended send, so a late generator makes the rate lower, not higher;
     whether it was late decides if the confirming run is valid.
     """
-    opened, given = report.session, report.session.arguments
+    opened, given = made.session, made.session.arguments
 
     def tried(rate: float, longer: float = 1.0) -> Measured:
         one = Setting(setting.wire, setting.url, setting.mix, 1, rate)
         return opened.measure(one, given.seconds * longer)
 
     def keeps(rate: float) -> bool:
-        return bool(given.slo.met(report.probe(tried(rate)).outcome))
+        return bool(given.slo.met(made.probe(tried(rate)).outcome))
 
     most = opened.measure(Setting(setting.wire, setting.url, setting.mix, _CLOSED_GUESS))
-    report.probe(most)
+    made.probe(most)
     guess = max(1.0, most.outcome.answered / most.outcome.elapsed_s)
     rate = slo.search(keeps, guess, given.precision)
     for _ in range(_CONFIRM_TRIES if rate else 0):
         confirmed = tried(rate, _CONFIRM_TIMES)
         if given.slo.met(confirmed.outcome):
-            report.add(confirmed)
+            made.found(rate)
+            made.add(confirmed)
             return
-        report.probe(confirmed)
+        made.probe(confirmed)
         rate *= _CONFIRM_STEP
     print(f"narsil bench: no rate keeps {given.slo}", file=sys.stderr)
-    report.codes.add(MISSED)
-
-
-class _Report:
-    """Print each run, keep it for the files, and the exit codes that it asks for."""
-
-    def __init__(self, opened: Session, head: dict[str, object]) -> None:
-        self.session = opened
-        self.codes: set[int] = set()
-        self._head = head
-        self._runs: list[dict[str, object]] = []
-        self._printed = 0
-
-    @property
-    def code(self) -> int:
-        """Return the exit code: the gravest."""
-        return next((code for code in (FAILED, INVALID, MISSED) if code in self.codes), 0)
-
-    def bare(self, setting: Setting, backend: Backend) -> None:
-        """Measure the forward alone, and report it."""
-        given, rows = self.session.arguments, setting.mix.rows[0][0]
-        result = bare.run(backend, self.session.shape, rows, given.requests, given.seconds)
-        labels = setting.labels(given.arrivals, 1)
-        print(json.dumps({**labels, **result.summary(rows)}), flush=True)
-        self._runs.append({**labels, **result.summary(rows)})
-
-    def probe(self, measured: Measured) -> Measured:
-        """Print a run of a search, and return it."""
-        self._print(self.session.figures(measured) | {"probe": True})
-        return measured
-
-    def _print(self, line: dict[str, object]) -> None:
-        """Print the calibrations not yet printed, and ``line``."""
-        for key, alone in [*self.session.ceilings.items()][self._printed :]:
-            figure = alone.figures() if alone else "no null server speaks this wire"
-            print(json.dumps({"generator_alone": figure, "wire": key[0], "rows": str(key[1])}))
-        self._printed = len(self.session.ceilings)
-        print(json.dumps(line), flush=True)
-
-    def add(self, measured: Measured) -> None:
-        """Print and keep a run."""
-        line = self.session.figures(measured)
-        self._print(line)
-        samples = {"samples": measured.samples} if measured.samples else {}
-        self._runs.append({**line, **figures.detail(measured.outcome), **samples})
-        given, outcome = self.session.arguments, measured.outcome
-        asked = outcome.answered + outcome.errors
-        if outcome.mismatches or outcome.errors > given.max_error_rate * asked or not asked:
-            self.codes.add(FAILED)
-        if outcome.errors:
-            print(f"narsil bench: {outcome.failures}", file=sys.stderr)
-        if outcome.mismatches:
-            print(f"narsil bench: {outcome.mismatches} wrong answers", file=sys.stderr)
-        if measured.faults:
-            self.codes.add(INVALID)
-            print(f"narsil bench: INVALID: {'; '.join(measured.faults)}", file=sys.stderr)
-        if given.slo and not given.slo.met(outcome):
-            self.codes.add(MISSED)
-
-    def write(self) -> None:
-        """Write the files that were asked for."""
-        given = self.session.arguments
-        alone = [
-            {"wire": key[0], "rows": str(key[1]), **(found.figures() if found else {})}
-            for key, found in self.session.ceilings.items()
-        ]
-        document = {"manifest": self._head, "generator_alone": alone, "runs": self._runs}
-        if given.json:
-            given.json.write_text(json.dumps(document), encoding="utf-8")
-        if given.html:
-            given.html.write_text(html.page(document), encoding="utf-8")
+    made.codes.add(MISSED)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from loadtest.histogram import Histogram
 from loadtest.record import Outcome
 
 PERCENTILES = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99, "p999_ms": 99.9, "max_ms": 100}
+# Of these, what a line to read has.
+_SHOWN = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 
 
 def summary(outcome: Outcome, rows: float, open_loop: bool) -> dict[str, object]:
@@ -73,11 +76,38 @@ def detail(outcome: Outcome) -> dict[str, object]:
 
 def labelled(run: Mapping[str, object]) -> str:
     """Return what was measured in ``run``, in a few words."""
-    load = f"{run['concurrency']} in flight" if "concurrency" in run else ""
+    load = f", {run['concurrency']} in flight" if "concurrency" in run else ""
     if "rate" in run:
-        load = f"{run['arrivals']} {run['rate']:g}/s"
+        load = f", {run['arrivals']} {run['rate']:g}/s"
     place = f" {run['url']}" if "url" in run else ""
-    return f"{run['wire']}{place}, {run['rows']} rows, {load}"
+    return f"{run['wire']}{place}, {run['rows']} rows{load}"
+
+
+def sentence(run: Mapping[str, Any]) -> str:
+    """Return what came of ``run``, its labels and figures, as a line to read."""
+    parts = ["probe"] if run.get("probe") else []
+    if "requests_per_s" in run:
+        rate, samples = run["requests_per_s"], run["samples_per_s"]
+        parts.append(f"{rate:,.0f} requests/s, {samples:,.0f} samples/s")
+        times = (f"{name[:-3]} {run[name]:.3g}" for name in _SHOWN if name in run)
+        parts.append(f"{', '.join(times)} ms")
+    counted = ("errors", "mismatches", "cancelled")
+    parts += [f"{run[name]} {name}" for name in counted if run.get(name)]
+    if "goodput_per_s" in run:
+        parts.append(f"answered in time {run['goodput_per_s']:,.0f} requests/s")
+    if "slo" in run:
+        parts.append(f"{run['slo']} {'kept' if run['slo_met'] else 'missed'}")
+    parts += [f"{name}: {run[name]}" for name in ("after_sigterm", "slow_readers") if name in run]
+    parts += ["INVALID"] if run.get("invalid") else []
+    return f"{labelled(run)}: {'; '.join(parts)}"
+
+
+def sentence_alone(made: Mapping[str, Any]) -> str:
+    """Return what the generator can do without a server, as a line to read."""
+    alone = made["generator_alone"]
+    if not isinstance(alone, str):
+        alone = f"{alone['requests_per_s']:,.0f} requests/s, p50 {alone['p50_ms']:.3g} ms"
+    return f"the generator alone, {made['wire']}, {made['rows']} rows: {alone}"
 
 
 def _percentiles(histogram: Histogram) -> dict[str, float]:

@@ -58,6 +58,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add("--stop-pid", type=_count, help="of the server on this machine: it gets a SIGTERM in the "
         "middle")  # fmt: skip
     add("--signal-after", type=_not_negative, help="seconds of measuring (default: half of them)")
+    add("--api-key-file", type=Path, help="file with the API key, where the server asks for one")
     add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
 
 
@@ -93,7 +94,8 @@ def _add_judgement(parser: argparse.ArgumentParser) -> None:
     add("--tolerance", type=_above_zero, default=1e-5, help=f"of a score {shown}")
     add("--no-calibration", action="store_true", help="skip measuring the generator alone")
     add("--metrics", default="", help="URL of the server's /metrics, to sample during the runs")
-    add("--json", type=Path, help="file to write everything to")
+    add("--json", type=Path, help="file to write everything to; -: print each run as JSON instead "
+        "of a sentence")  # fmt: skip
     add("--html", type=Path, help="page to write plots to")
 
 

@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import roc_auc_score
 
-from loadtest import candidates, workload
+from loadtest import candidates, progress, workload
 from loadtest.ask import ask_all
 from loadtest.candidates import Prepares
 from loadtest.closed import NoServerError, RequestFailedError
 from loadtest.command import machine
 from loadtest.encodings import DENSE, LENGTHS, VALUES, decode, encode
 from loadtest.lab.tables import print_table
+from loadtest.progress import Progress
 from loadtest.served import Served, serving
 from loadtest.wires.connect import connected
 from loadtest.wires.kinds import KINDS, Kind, target
@@ -79,21 +80,40 @@ def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     folder: Path = arguments.artifact
     shape = workload.read_shape(folder)
     whole, labels, recorded = read_heldout(folder / HELDOUT_FILE)
-    exact = _reference(folder, whole)
-    lines = [Line(FP32, exact, int8=False), Line(RECORDED, recorded, int8=False)]
+    print(f"narsil parity of {folder}: {len(labels)} rows held out from its training", flush=True)
+    with progress.shown("narsil parity") as told:
+        lines = _lines(arguments, shape, whole, recorded, told)
     head = {**machine(), "command": ["narsil", "parity", *argv], "rows": len(labels)}
-    print(json.dumps(head), flush=True)
-    found = candidates.load(folder, (), _skipped_unless_onnx)
-    requests = list(_cut(whole, arguments.rows))
-    lines += [Line(one.name, scores_of(one.backend, requests)) for one in found]
-    lines += _onnx(folder, requests)
-    lines += asked(folder, shape, requests)
     figures = [_figures(line, lines, labels) for line in lines]
     print_table([_shown(each) for each in figures])
     if arguments.json:
         text = json.dumps({"manifest": head, "paths": figures}, indent=2)
         arguments.json.write_text(text + "\n", encoding="utf-8")
     return judge(figures)
+
+
+def _lines(
+    arguments: argparse.Namespace,
+    shape: ModelShape,
+    whole: InferRequest,
+    recorded: Scores,
+    told: Progress,
+) -> list[Line]:
+    """Score the rows by every path, the exact scores first."""
+    folder: Path = arguments.artifact
+    told.doing("scoring with the FP32 model")
+    lines = [Line(FP32, _reference(folder, whole), int8=False)]
+    lines.append(Line(RECORDED, recorded, int8=False))
+    told.doing("loading every backend and plan")
+    found = candidates.load(folder, (), _skipped_unless_onnx)
+    requests = list(_cut(whole, arguments.rows))
+    for one in found:
+        told.doing(f"scoring with {one.name}")
+        lines.append(Line(one.name, scores_of(one.backend, requests)))
+    told.doing(f"writing ONNX and scoring with {_ONNX}")
+    lines += _onnx(folder, requests)
+    told.doing("serving it, and asking over every wire")
+    return lines + asked(folder, shape, requests)
 
 
 def _skipped(name: str, why: Exception | str) -> None:

@@ -10,11 +10,13 @@ from tempfile import TemporaryDirectory
 
 from loadtest import beside, calibrate, figures, processes, requests
 from loadtest.calibrate import Ceiling
+from loadtest.progress import Progress
 from loadtest.record import Outcome
 from loadtest.schedule import Arrivals
 from loadtest.wires.kinds import KINDS, target
 from loadtest.workload import Mix, ModelShape
 from scheduler.backend import Backend
+from transports.credential import bearer
 
 _CONNECTIONS = 64
 _SAMPLE_S, _MOST_SAMPLES = 0.25, 60
@@ -58,29 +60,36 @@ class Measured:
 
 @dataclass(slots=True)
 class Session:
-    """Measure settings. ``backend`` computes golden scores, if they are wanted."""
+    """Measure settings. ``backend`` computes golden scores, if they are wanted.
+
+    ``api_key`` is sent with every request, "" for none.
+    """
 
     arguments: argparse.Namespace
     shape: ModelShape
     folder: Path
     backend: Backend | None
-    look: processes.Look | None
+    progress: Progress
+    api_key: str = ""
     ceilings: dict[tuple[object, ...], Ceiling | None] = field(default_factory=dict)
     _folders: dict[tuple[str, str, Mix], Path] = field(default_factory=dict)
 
     def measure(self, setting: Setting, seconds: float | None = None) -> Measured:
         """Carry out one run. Raises NoServerError or ScheduleError."""
-        job = self._job(setting, seconds or self.arguments.seconds)
+        length_s = seconds or self.arguments.seconds
+        job = self._job(setting, length_s)
         alone = self._ceiling(setting, job)
         given = self.arguments
         clients = setting.concurrency if not setting.rate else job.connections
         count = math.ceil(given.slow_readers * clients)
         every_s = max(_SAMPLE_S, job.measure_s / _MOST_SAMPLES)
         with (
-            beside.sampled(given.metrics, every_s) as samples,
+            beside.sampled(given.metrics, every_s, bearer(self.api_key)) as samples,
             beside.slow_readers(job, count, given.slow_bytes) as slow,
         ):
-            outcome = processes.run(job, self.look)
+            labels = figures.labelled(setting.labels(given.arrivals, len(given.url)))
+            self.progress.doing(f"measuring {labels}: {given.warmup + length_s:g} s")
+            outcome = processes.run(job, self.progress.look)
         rows = float(requests.Bodies(job.folder).rows.mean())
         figures_of_slow = slow.figures() if count else {}
         why = calibrate.faults(outcome, alone)
@@ -118,7 +127,12 @@ class Session:
         return processes.Job(
             scheme=kind.scheme,
             target=target(
-                kind, setting.url, str(given.ca), given.timeout_ms or math.inf, given.model or ""
+                kind,
+                setting.url,
+                str(given.ca),
+                given.timeout_ms or math.inf,
+                given.model or "",
+                self.api_key,
             ),
             folder=self._requests(setting),
             encoding=kind.encoding,
@@ -148,6 +162,7 @@ class Session:
         if key not in self._folders:
             folder = self.folder / str(len(self._folders))
             folder.mkdir()
+            self.progress.doing(f"making requests of {setting.mix} rows")
             order = requests.Order(
                 setting.mix, kind.encoding, key[1], given.requests, given.memory_mb << 20,
                 given.seed,
@@ -161,6 +176,7 @@ class Session:
             return None
         key = (setting.wire, setting.mix, job.stride, job.in_flight)
         if key not in self.ceilings:
+            self.progress.doing("measuring the generator alone")
             self.ceilings[key] = calibrate.ceiling(job)
         return self.ceilings[key]
 
@@ -170,8 +186,9 @@ def opened(
     arguments: argparse.Namespace,
     shape: ModelShape,
     backend: Backend | None,
-    look: processes.Look | None,
+    progress: Progress,
+    api_key: str = "",
 ) -> Iterator[Session]:
     """Open a session whose requests are deleted at the end."""
     with TemporaryDirectory(prefix="narsil-bench-") as folder:
-        yield Session(arguments, shape, Path(folder), backend, look)
+        yield Session(arguments, shape, Path(folder), backend, progress, api_key)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backends.bring.kinds import Kind, kind_of
 from backends.bring.report import Report, TableLine, of_dlrm, widths
+from backends.bring.repository import read_repository
 from backends.checkpoints.read import read_tensors
 from backends.checkpoints.weights import Weights, find_weights
 from backends.dlrm.manifest import MODEL_FILE, model_file, read_manifest
@@ -43,7 +44,17 @@ def main(argv: Sequence[str]) -> int:
 
 def inspect(path: Path) -> Report:
     """Return what is at ``path``. Raises LoadError where that is nothing known, or damaged."""
-    kind = kind_of(path)
+    try:
+        kind = kind_of(path)
+    except LoadError:
+        repository = read_repository(path) if path.is_dir() else None
+        if repository is None:
+            raise
+        return repository
+    return _known(kind, path)
+
+
+def _known(kind: Kind, path: Path) -> Report:
     if kind is Kind.PACKAGE:
         return Report(kind.value, missing=(_PACKAGED,))
     if kind in {Kind.STATE_DICT, Kind.DCP}:

@@ -44,7 +44,7 @@ def _folder(path: Path) -> Kind:
         return Kind.ARTIFACT
     raise LoadError(
         f"{path} is no folder of a model: it has no {MANIFEST_FILE}, {TENSORS_FILE}, "
-        f"{_ONNX_FILE} or {METADATA_FILE}"
+        f"{_ONNX_FILE} or {METADATA_FILE}, nor models with numbered versions"
     )
 
 

@@ -24,7 +24,7 @@ class Report:
     """Describe one model; widths are those of each layer's outputs, an empty text is not known.
 
     ``order`` says whose order the tables have, ``missing`` what keeps it from being served,
-    ``next_commands`` how to go on.
+    ``models`` what a repository holds, ``next_commands`` how to go on.
     """
 
     kind: str
@@ -34,6 +34,7 @@ class Report:
     over: str = ""
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     next_commands: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
@@ -42,6 +43,7 @@ class Report:
         if self.tables:
             yield from self._table_lines()
         said = {
+            "model": self.models,
             "dense": filter(None, [self.dense]),
             "over": filter(None, [self.over]),
             "note": self.notes,

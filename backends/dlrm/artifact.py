@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.dlrm.manifest import Manifest, file_sha256, model_file, read_manifest, verify
+from backends.dlrm.ranges import MAKE_ONE
 from scheduler.errors import LoadError
 
 
@@ -40,7 +41,7 @@ def find_artifact(path: str) -> Artifact:
         verify(place, manifest)
         return Artifact(file, manifest.sha256, manifest, stat)
     if not place.is_file():
-        raise LoadError(f"{place} does not exist; narsil export FOLDER makes an artifact")
+        raise LoadError(f"{place} does not exist; {MAKE_ONE.format(path=place)}")
     stat = _stat(place)
     return Artifact(place, file_sha256(place), None, stat)
 

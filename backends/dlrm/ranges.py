@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
-# What to do about an artifact that is not there.
-MAKE_ONE = "make one with: narsil export"
+# What to do about an artifact that is not there; {path} is where it was looked for.
+MAKE_ONE = (
+    "make one with: narsil export {path} --preset reference, or --from FILE for weights of your own"
+)
+MAKE_ONE_ONNX = "make one with: narsil export-onnx ARTIFACT {path}"
 
 
 def check_least(options: object, name: str, least: int) -> None:

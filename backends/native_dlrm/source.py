@@ -12,6 +12,7 @@ from backends.dlrm.manifest import (
     model_file,
     read_manifest,
 )
+from backends.dlrm.ranges import MAKE_ONE
 from backends.ids.declared import Declared, declared
 from backends.native_dlrm.converted import TENSORS_FILE, read_converted
 from backends.native_dlrm.model import Bytes, Dlrm
@@ -49,7 +50,7 @@ def find_source(path: str, *, verify: bool) -> Source:
     if place.is_dir():
         return _artifact(place, verify=verify)
     if not place.is_file():
-        raise LoadError(f"{place} does not exist; narsil export FOLDER makes an artifact")
+        raise LoadError(f"{place} does not exist; {MAKE_ONE.format(path=place)}")
     if place.suffix == _PROGRAM_SUFFIX:
         raise LoadError(_PROGRAM.format(place))
     dlrm = recognise(read_torchscript(place, verify=verify))

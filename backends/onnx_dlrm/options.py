@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from backends.dlrm.ranges import check_least
+from backends.dlrm.ranges import MAKE_ONE_ONNX, check_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class OnnxDlrmOptions:
         default="",
         metadata={
             "help": "ONNX file, or a folder with a model.onnx",
-            "missing": "make one with: narsil export-onnx",
+            "missing": MAKE_ONE_ONNX,
         },
     )
     lanes: int = field(

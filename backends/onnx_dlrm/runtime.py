@@ -14,6 +14,7 @@ import onnxruntime
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, Staging
 from backends.dlrm.manifest import file_sha256
+from backends.dlrm.ranges import MAKE_ONE_ONNX
 from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.onnx_dlrm.described import Described, describe
@@ -107,7 +108,7 @@ def _find(path: str) -> Path:
     place = Path(path)
     found = place / MODEL_FILE if place.is_dir() else place
     if not found.is_file():
-        raise LoadError(f"{found} does not exist; make one with: narsil export-onnx")
+        raise LoadError(f"{found} does not exist; {MAKE_ONE_ONNX.format(path=place)}")
     return found
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from loadtest.encodings import Encoding
 from loadtest.wires.base import Target
+from transports.credential import bearer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,22 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def target(kind: Kind, url: str, ca: str, timeout_ms: float = math.inf, model: str = "") -> Target:
+def target(
+    kind: Kind,
+    url: str,
+    ca: str,
+    timeout_ms: float = math.inf,
+    model: str = "",
+    api_key: str = "",
+) -> Target:
     """Return where to send; with ``timeout_ms`` each request says its deadline.
 
     ``model`` is whom to ask, "" for the only one served. The Open Inference Protocol names it in
-    the body.
+    the body. ``api_key`` is sent with each request, "" for none.
     """
     place = urlsplit(url)
     headers = {"content-type": kind.content_type} if kind.content_type else {}
+    headers |= bearer(api_key)
     if math.isfinite(timeout_ms):
         if kind.scheme == "grpc":
             headers["grpc-timeout"] = f"{round(timeout_ms * 1e3)}u"

@@ -11,9 +11,12 @@ from backends.fake import FakeBackend
 from scheduler.backend import Backend
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
+from tests.contract.keyed import keyed, keyed_server
 from tests.fixtures.requests import as_json, as_protobuf
 from tests.fixtures.serving import AlreadyLoaded, Served, serving
 from tests.fixtures.wires import EVERY_WIRE, Wire, connect
+
+__all__ = ["keyed", "keyed_server"]
 
 
 @pytest.fixture

@@ -71,6 +71,13 @@ def queries() -> Iterator[str]:
             yield re.sub(r"\$(model|instance)", ".*", text)
 
 
+def alerts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the PromQL expression of every alert."""
+    for group in loaded("alerts.yml")["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+
+
 def adapter_queries() -> Iterator[str]:
     """Yield the queries of prometheus-adapter's rules, filled in as it does."""
     for rule in loaded("kubernetes", "adapter-rules.yaml")["rules"]["custom"]:

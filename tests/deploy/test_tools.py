@@ -44,6 +44,14 @@ def test_promtool_takes_what_prometheus_is_told() -> None:
     assert "SUCCESS" in run(tool("promtool"), "check", "config", str(DEPLOY / "prometheus.yml"))
 
 
+def test_promtool_finds_that_alerts_go_off_for_faults_of_ours_alone(tmp_path: Path) -> None:
+    assert "SUCCESS" in run(tool("promtool"), "check", "rules", str(DEPLOY / "alerts.yml"))
+    told = Path(__file__).with_name("alerts_test.yml").read_text(encoding="utf-8")
+    file = tmp_path / "alerts_test.yml"
+    file.write_text(told.replace("RULES", str(DEPLOY / "alerts.yml")))
+    assert "SUCCESS" in run(tool("promtool"), "test", "rules", str(file))
+
+
 async def test_prometheus_reads_a_gateway_and_answers_every_query_of_the_dashboard(
     tmp_path: Path,
 ) -> None:

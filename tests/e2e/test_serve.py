@@ -122,7 +122,10 @@ def test_a_path_that_leads_nowhere_is_noticed_before_a_port_is_opened(tmp_path: 
             timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "narsil: nowhere does not exist; make one with: narsil export\n"
+    assert done.stderr == (
+        "narsil: nowhere does not exist; make one with: narsil export nowhere --preset reference,"
+        " or --from FILE for weights of your own\n"
+    )
 
 
 @pytest.mark.parametrize(

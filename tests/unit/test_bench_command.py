@@ -16,6 +16,7 @@ from loadtest.calibrate import Ceiling, null_server
 from loadtest.closed import Failures
 from loadtest.histogram import Histogram
 from loadtest.record import Outcome, total
+from loadtest.report import FAILED, INVALID
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,17 @@ def test_a_run_is_printed_written_drawn_and_compared(
     flags = f"--rows 1,1:1+3:1 --rate 200 --seconds 0.4 --warmup 0.1 --requests 20 --processes 2 \
         --url {null_url} --json {result} --html {page} --slo p99=1s --no-calibration".split()
     # INVALID is what a busy machine may make of it.
-    assert command.main([str(small_artifact), *flags]) in (0, command.INVALID)
-    head, *lines = map(json.loads, capsys.readouterr().out.splitlines())
+    assert command.main([str(small_artifact), *flags]) in (0, INVALID)
+    printed = capsys.readouterr()
+    head, *sentences = printed.out.splitlines()
+    assert head.startswith(f"narsil bench of {small_artifact}: 0.4 s each after 0.1 s of warm-up; ")
+    assert [line.partition(": ")[0] for line in sentences] == [
+        "grpc, 1 rows, poisson 200/s", "grpc, 1:1+3:1 rows, poisson 200/s"
+    ]  # fmt: skip
+    assert all("samples/s; p50 " in line and "p99=1000ms kept" in line for line in sentences)
+    assert "narsil bench: measuring grpc, 1 rows, poisson 200/s: 0.5 s ..." in printed.err
+    document = json.loads(result.read_text())
+    head, lines = document["manifest"], document["runs"]
     assert head["machine"]["cpus"] > 0
     assert head["flags"]["seed"] == 0
     assert [line["rows"] for line in lines] == [1, "1:1+3:1"]
@@ -52,7 +62,8 @@ def test_wrong_answers_fail_the_run(
     null_url: str, small_artifact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = f"--rows 1 --seconds 0.2 --warmup 0 --requests 20 --verify --url {null_url}".split()
-    assert command.main([str(small_artifact), *flags]) == command.FAILED
+    flags += ["--json", "-"]
+    assert command.main([str(small_artifact), *flags]) == FAILED
     printed = capsys.readouterr()
     alone, run = map(json.loads, printed.out.splitlines()[1:])
     assert alone["generator_alone"]["requests_per_s"] > 0
@@ -63,7 +74,7 @@ def test_wrong_answers_fail_the_run(
 def test_the_bare_forward_needs_no_server(
     small_artifact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--wire", "bare", "--rows", "1,3", "--seconds", "0.05"]
+    arguments = ["--wire", "bare", "--rows", "1,3", "--seconds", "0.05", "--json", "-"]
     assert command.main([str(small_artifact), *arguments]) == 0
     _, *lines = map(json.loads, capsys.readouterr().out.splitlines())
     assert [(line["wire"], line["rows"]) for line in lines] == [("bare", 1), ("bare", 3)]
@@ -78,8 +89,9 @@ def test_a_run_without_a_server_ends_with_one_sentence(
         bound_but_deaf.bind(("127.0.0.1", 0))
         url = f"{scheme}://127.0.0.1:{bound_but_deaf.getsockname()[1]}"
         flags = ["--wire", wire, "--url", url, "--requests", "2", "--no-calibration"]
-        assert command.main([str(small_artifact), *flags]) == command.FAILED
-    assert capsys.readouterr().err.startswith(f"narsil bench: cannot connect to {url}: ")
+        assert command.main([str(small_artifact), *flags]) == FAILED
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(f"narsil bench: cannot connect to {url}: ")
 
 
 @pytest.mark.parametrize(

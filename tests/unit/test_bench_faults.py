@@ -20,6 +20,7 @@ from loadtest import beside, command, drive, figures, processes, workload
 from loadtest.calibrate import null_server
 from loadtest.encodings import Context, Encoding, encode
 from loadtest.pool import LOST, NO_SERVER
+from loadtest.report import FAILED
 from loadtest.requests import Golden, Order, write
 from loadtest.wires.kinds import KINDS, target
 from loadtest.workload import Mix
@@ -158,7 +159,7 @@ def test_a_run_says_and_draws_what_went_on_beside_it(
     with null_server("grpc", tmp_path) as port, serve_folder(tmp_path) as metrics_port:
         flags = f"--url grpc://127.0.0.1:{port} --rows 1 --seconds 1 --warmup 0 --requests 5 \
             --metrics http://127.0.0.1:{metrics_port}/metrics --slow-readers 0.5 --html {page} \
-            --no-calibration".split()
+            --no-calibration --json -".split()
         assert command.main([str(manifest_only), *flags]) == 0
     run = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert run["slow_readers"]["waiting"] > 0
@@ -201,9 +202,27 @@ def test_flags_that_make_no_sense_are_refused(
     assert said in capsys.readouterr().err
 
 
+def test_an_api_key_goes_with_every_request_and_into_no_manifest(
+    manifest_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        target(KINDS["grpc"], "grpc://h:1", "", api_key="k").headers["authorization"] == "Bearer k"
+    )
+    key = tmp_path / "key"
+    key.write_text("secret-1\n")
+    with null_server("grpc", tmp_path) as port:
+        flags = f"--rows 1 --seconds 0.1 --warmup 0 --requests 5 --no-calibration --json - \
+            --url grpc://127.0.0.1:{port} --api-key-file".split()
+        assert command.main([str(manifest_only), *flags, str(key)]) == 0
+        assert command.main([str(manifest_only), *flags, "nowhere"]) == FAILED
+    printed = capsys.readouterr()
+    assert "secret" not in printed.out + printed.err
+    assert "narsil bench: --api-key-file nowhere: No such file or directory" in printed.err
+
+
 def test_a_user_larger_than_the_model_is_refused(
     manifest_only: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--wire", "http-json", "--ranking", "99+1"]
-    assert command.main([str(manifest_only), *flags]) == command.FAILED
+    assert command.main([str(manifest_only), *flags]) == FAILED
     assert "--ranking 99+1: the model has" in capsys.readouterr().err

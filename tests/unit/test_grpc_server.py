@@ -53,20 +53,20 @@ async def test_a_taken_port_is_an_error_that_names_it(host: str) -> None:
     async with grpc_serving() as served:
         with taken_port() as listener:
             port = listener.getsockname()[1]
-            with pytest.raises(OSError, match=f"{host} port {port}: Address already in use"):
+            with pytest.raises(OSError, match=f"{host}:{port}/tcp: Address already in use"):
                 await GrpcTransport(grpc_options(host=host, port=port)).start(served.serving.engine)
 
 
 async def test_an_address_of_another_machine_is_an_error_that_names_it() -> None:
     async with grpc_serving() as served:
-        with pytest.raises(OSError, match=r"192\.0\.2\.1 port"):
+        with pytest.raises(OSError, match=r"192\.0\.2\.1:"):
             await GrpcTransport(grpc_options(host="192.0.2.1")).start(served.serving.engine)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".invalid", "nul\0"])
 async def test_a_host_that_is_no_name_is_an_error_that_names_it(host: str) -> None:
     async with grpc_serving() as served:
-        with pytest.raises(OSError, match="grpc cannot listen on ") as refusal:
+        with pytest.raises(OSError, match="cannot listen on ") as refusal:
             await GrpcTransport(grpc_options(host=host)).start(served.serving.engine)
         assert repr(host) in str(refusal.value)
 

@@ -213,5 +213,5 @@ def test_a_conversion_names_the_backend_that_serves_it(folder: Path) -> None:
 def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="no model: give the path"):
         find_source("", verify=True)
-    with pytest.raises(LoadError, match=r"absent\.pt does not exist; narsil export FOLDER makes"):
+    with pytest.raises(LoadError, match=r"absent\.pt does not exist; make one with: narsil export"):
         find_source(str(tmp_path / "absent.pt"), verify=True)

@@ -1,6 +1,7 @@
 """``narsil predict``: whatever goes wrong is said in one sentence."""
 
 import asyncio
+import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import predict
+from app.access.guard import Guard
 from backends.fake import FakeBackend
 from scheduler.types import InferRequest
 from tests.fixtures.serving import serving
@@ -19,6 +21,14 @@ def request_file(tmp_path: Path) -> Path:
     file = tmp_path / "request.json"
     file.write_text(json.dumps({"float_features": [[1.0, 2.0, 3.0]]}))
     return file
+
+
+@pytest.fixture
+def whole_request(request_file: Path) -> Path:
+    features = {"cat_0": [[3]], "cat_1": [[7]]}
+    body = {"float_features": [[1.0, 2.0, 3.0]], "id_list_features": features}
+    request_file.write_text(json.dumps(body))
+    return request_file
 
 
 @pytest.mark.parametrize(
@@ -129,3 +139,32 @@ def test_the_help_names_the_default_transport(capsys: pytest.CaptureFixture[str]
     assert "how to send it (default: http)" in shown
     assert "(default: None)" not in shown
     assert "(default: )" not in shown
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
+async def test_an_api_key_comes_from_a_file_and_is_in_no_message(
+    transport: str, whole_request: Path, certificates: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    keys, key = tmp_path / "keys.toml", tmp_path / "key"
+    keys.write_text(f"[me]\nsha256 = '{hashlib.sha256(b'secret-1').hexdigest()}'\n")
+    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+        served.engine.access = Guard(keys, lambda key, outcome: None)
+        url = served.urls[transport].replace("https://127.0.0.1", "https://localhost")
+        flags = ["--transport", transport, "--url", url, "--ca", str(served.ca)]
+        command = [str(whole_request), *flags, "--describe", served.urls["http"]]
+        assert await asyncio.to_thread(predict.main, command) == 1
+        key.write_text("secret-1\n")
+        command += ["--api-key-file", str(key)]
+        assert await asyncio.to_thread(predict.main, command) == 0
+        key.write_text("secret-2")
+        assert await asyncio.to_thread(predict.main, command) == 1
+        key.write_text("two words")
+        assert await asyncio.to_thread(predict.main, command) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("default: ")
+    missing, _, unknown, unusable = printed.err.splitlines()
+    assert missing.endswith("x-api-key: KEY (--api-key-file FILE)")
+    assert unknown.endswith(": the API key is not known")
+    assert unusable.endswith("one word of printable ASCII is expected in it")
+    assert "secret" not in printed.err

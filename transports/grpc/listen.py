@@ -98,7 +98,7 @@ async def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, ValueError) as error:  # ValueError: no name at all, "a..b" or a NUL
         why = error.strerror if isinstance(error, socket.gaierror) else error
-        raise OSError(f"grpc cannot listen on {host!r} port {port}: {why}") from error
+        raise OSError(f"cannot listen on {host!r}:{port}/tcp: {why}") from error
     return [(family, address) for family, _, _, _, address in found]
 
 
@@ -121,4 +121,4 @@ def _bind(family: int, address: tuple[object, ...], *, shared: bool) -> socket.s
 
 
 def _refused(number: int, host: str, port: int) -> OSError:
-    return OSError(number, f"grpc cannot listen on {host} port {port}: {os.strerror(number)}")
+    return OSError(number, f"cannot listen on {host}:{port}/tcp: {os.strerror(number)}")
