@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import logging
 import math
 import random
 import time
@@ -24,6 +25,8 @@ from transports.collective.layout import TRAILER, places
 from transports.collective.messages import Answer, Ask, Failure, Proceed, TensorHead
 from transports.named import Named, named
 from transports.trace import trace_id
+
+logger = logging.getLogger(__name__)
 
 OPERATION = "collective/Predict"
 _MAX_ID_CHARS = 128
@@ -80,6 +83,10 @@ class Call:
             why = f"the tensors did not come through: {error}" if error.args else "the client left"
             failure = ServingError(Code.CANCELLED, why)
             raise
+        except Exception:
+            logger.exception("request %s: unexpected error", self._id)
+            failure = ServingError(Code.INTERNAL, f"internal error; request id {self._id}")
+            self._refuse(failure)
         finally:
             self._meeting.budget.give_back(self._bytes_in)
             self._record(failure)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import fcntl
 import json
+import logging
 import mmap
 import os
 import socket
@@ -31,6 +32,9 @@ _READY = b"ready"
 # What a message leaves in an arena up to here is kept for the next: pages are quicker than none.
 _KEPT_BYTES = 1 << 20
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+logger = logging.getLogger(__name__)
 
 
 class CarrierGoneError(Exception):
@@ -135,6 +139,10 @@ class Nursery:
 
     async def start(self) -> None:
         """Return once carriers can be had. Raises OSError that says why they cannot."""
+        async with self._starting:
+            await self._start()
+
+    async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(_START_S)
         with theirs:
@@ -149,6 +157,8 @@ class Nursery:
             ours.close()
             raise OSError(said.decode() or "the process of the carriers ended at its start")
         ours.setblocking(False)
+        if self._socket is not None:
+            self._socket.close()
         self._socket = ours
 
     async def carrier(self, address: str) -> Carrier:
@@ -187,10 +197,17 @@ class Nursery:
             }
         ).encode()
         async with self._starting:
-            if self._process is None or self._process.returncode is not None:
-                await self.start()
-            assert self._socket is not None
-            socket.send_fds(self._socket, [packet], descriptors)
+            try:
+                self._send(packet, descriptors)
+            except ConnectionError as error:  # it has been killed: others will do
+                logger.warning("the process that carriers are forked from has gone: %s", error)
+                await self._start()
+                self._send(packet, descriptors)
+
+    def _send(self, packet: bytes, descriptors: list[int]) -> None:
+        if self._socket is None:
+            raise ConnectionError("it did not start")
+        socket.send_fds(self._socket, [packet], descriptors)
 
 
 def out_of_turn(message: Message) -> ServingError:

@@ -22,7 +22,7 @@ class Channel:
         while not self._come:
             try:
                 data = await self._reader.read(_READ_BYTES)
-            except ConnectionError:
+            except OSError:  # reset, or silent for too long
                 return None
             if not data:
                 return None
@@ -43,7 +43,7 @@ class Channel:
         """Wait until what was sent has left, as far as the other reads."""
         try:
             await self._writer.drain()
-        except ConnectionError:
+        except OSError:
             return
 
     def close(self) -> None:

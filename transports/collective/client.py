@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
@@ -43,6 +44,19 @@ _READ_BYTES = 1 << 16
 _LATE_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a request may say besides: which outputs (none: all), its class, its id, its key."""
+
+    outputs: tuple[str, ...] = ()
+    priority: int = 0
+    request_id: str = ""
+    key: str = ""
+
+
+_NO_EXTRAS = Extras()
+
+
 class CollectiveClient:
     """One connection: one request at a time, whichever thread asks; more want more clients.
 
@@ -69,6 +83,9 @@ class CollectiveClient:
         self._socket = _connected(address, connect_timeout_s)
         try:
             self._pair = self._met(api_key, connect_timeout_s)
+        except (OSError, RuntimeError) as error:
+            self._socket.close()
+            raise ServingError(Code.UNAVAILABLE, f"not connected: {error}") from error
         except BaseException:
             self._socket.close()
             raise
@@ -90,23 +107,27 @@ class CollectiveClient:
         *,
         model: str = "",
         version: str = "",
-        outputs: Sequence[str] = (),
         timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        key: str = "",
+        extras: Extras = _NO_EXTRAS,
     ) -> dict[str, torch.Tensor]:
-        """Return the scores by output, on the device. Raises ServingError."""
+        """Return the scores by output, on the device; ``timeout_s`` None waits for ever.
+
+        Raises ServingError.
+        """
         tensors = {name: tensor_of(name, value) for name, value in inputs.items()}
         with self._asking:
             self._under_way = number = next(self._numbers)
             ask = Ask(
-                number, heads_of(tensors), model, version, request_id, key, tuple(outputs),
-                priority, timeout_s,
+                number, heads_of(tensors), model, version, extras.request_id, extras.key,
+                extras.outputs, extras.priority, timeout_s,
             )  # fmt: skip
             message = packed(number, ask.tensors, tensors, self._pair.device)
             try:
                 return self._answer(ask, message)
+            except TimeoutError as error:
+                self.close()
+                detail = "the deadline passed, and the server did not say so"
+                raise ServingError(Code.DEADLINE_EXCEEDED, detail) from error
             except (OSError, RuntimeError) as error:
                 self.close()
                 raise ServingError(Code.UNAVAILABLE, f"the connection broke: {error}") from error

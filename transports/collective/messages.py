@@ -54,7 +54,6 @@ class Welcome:
     """The caller may meet the carrier over ``backend`` (gloo, nccl)."""
 
     backend: str
-    max_message_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

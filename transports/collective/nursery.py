@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from typing import NoReturn
 
 import torch.distributed as dist
 
@@ -20,7 +21,7 @@ _PACKET_BYTES = 4096
 READY = b"ready"
 
 
-def main(descriptor: int, backend: str, plugin: str) -> None:
+def main(descriptor: int, backend: str, plugin: str) -> NoReturn:
     """Fork carriers until the server is gone."""
     # Whoever stops the server signals the whole group; carriers go when it lets go of them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -33,7 +34,7 @@ def main(descriptor: int, backend: str, plugin: str) -> None:
     while True:
         packet, descriptors, _, _ = socket.recv_fds(server, _PACKET_BYTES, 2)
         if not packet:
-            return
+            os._exit(0)  # PyTorch's own clean-up takes a second
         if os.fork() == 0:
             server.close()
             _carry(packet, descriptors)
@@ -42,6 +43,9 @@ def main(descriptor: int, backend: str, plugin: str) -> None:
 
 
 def _carry(packet: bytes, descriptors: list[int]) -> None:
+    # A caller that makes gloo end the process would write what gloo says into the server's log.
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stderr.fileno())
     try:
         carry(
             CarrierOptions(**json.loads(packet)),

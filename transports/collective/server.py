@@ -33,6 +33,7 @@ class CollectiveTransport:
         self._house: House | None = None
         self._server: asyncio.Server | None = None
         self._sessions: dict[asyncio.Task[None], Session] = {}
+        self._stopping = False
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the address.
@@ -64,6 +65,7 @@ class CollectiveTransport:
         """Take no more requests, finish those under way in ``grace_s`` seconds, close."""
         if self._server is None or self._house is None:
             return
+        self._stopping = True
         self._server.close()
         for session in tuple(self._sessions.values()):
             session.close()
@@ -79,13 +81,8 @@ class CollectiveTransport:
         """Serve one caller, unless there are too many."""
         assert self._house is not None
         channel = Channel(reader, writer)
-        limit = self._options.max_connections
-        if len(self._sessions) >= limit:
-            detail = (
-                f"connections: the limit of {limit} is reached "
-                "(option max_connections of the collective transport)"
-            )
-            channel.send(Failure(0, Code.OVERLOADED.value, detail, 1.0))
+        if refusal := self._refusal():
+            channel.send(refusal)
             channel.close()
             return
         _keep_alive(writer.get_extra_info("socket"))
@@ -95,9 +92,22 @@ class CollectiveTransport:
         try:
             await session.run()
         except asyncio.CancelledError:
-            logger.info("collective: a caller was cut off at the stop")
+            logger.info("a caller was cut off at the stop")
         finally:
             del self._sessions[task]
+
+    def _refusal(self) -> Failure | None:
+        """Return what a caller is told that cannot be served now."""
+        if self._stopping:
+            return Failure(0, Code.UNAVAILABLE.value, "the server is shutting down", None)
+        limit = self._options.max_connections
+        if len(self._sessions) < limit:
+            return None
+        detail = (
+            f"connections: the limit of {limit} is reached "
+            "(option max_connections of the collective transport)"
+        )
+        return Failure(0, Code.OVERLOADED.value, detail, 1.0)
 
 
 def _keep_alive(connection: socket.socket) -> None:

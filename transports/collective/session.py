@@ -51,7 +51,8 @@ class Session:
             detail = f"not connected within {limit_s:g} s (option connect_timeout_s)"
             self._end(Code.DEADLINE_EXCEEDED, detail)
         except CarrierGoneError as error:
-            logger.info("collective: a caller was given up: %s", error)
+            logger.info("a caller was given up: %s", error)
+            self._end(Code.UNAVAILABLE, f"the tensors cannot travel: {error}")
         finally:
             if self._hearing is not None:
                 self._hearing.cancel()
@@ -77,8 +78,7 @@ class Session:
         caller = access.caller(hello.credential) if access is not None else None
         carrier = await self._house.nursery.carrier(self._channel.local_address)
         try:
-            options = self._house.options
-            self._channel.send(Welcome(options.backend, options.max_message_bytes))
+            self._channel.send(Welcome(self._house.options.backend))
             await carrier.meet(self._channel)
             self._channel.send(Ready())
         except BaseException:
