@@ -17,7 +17,8 @@ import torch
 from scheduler.errors import ServingError
 from tests.fixtures.gates import make_request
 from transports.collective.client import CollectiveClient
-from transports.collective.messages import Ask, Failure, Message, Proceed, TensorHead, encode
+from transports.collective.framing import encode
+from transports.collective.messages import Ask, Failure, Message, Proceed, TensorHead
 
 # Says what a peer does.
 Say = Callable[..., None]

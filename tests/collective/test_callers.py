@@ -1,6 +1,7 @@
 """The collective transport and callers in processes of their own, honest ones and others."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -88,3 +89,11 @@ async def test_a_caller_killed_before_its_tensors_came_is_forgotten(met: Met, pe
     os.kill(pid, signal.SIGKILL)
     await met.recorder.until(lambda: len(met.recorder.answers) >= before + 2)
     assert await _is_served(met, peers)
+
+
+async def test_the_documentation_s_example_runs(met: Met, peers: Peers) -> None:
+    found = re.search(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    source = found[1].replace("127.0.0.1:50061", met.url)
+    assert met.url in source
+    assert len(await peers.act("example", source=source).said("scores")) == 2

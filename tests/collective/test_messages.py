@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from scheduler.errors import Code, ServingError
 from transports.collective import messages
+from transports.collective.framing import MAX_BODY_BYTES, Decoder, encode
 from transports.collective.layout import places
-from transports.collective.messages import MAX_BODY_BYTES, Decoder, Message, TensorHead, encode
+from transports.collective.messages import Message, TensorHead
 
 _HEAD = struct.Struct("!BBI")
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

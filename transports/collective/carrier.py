@@ -15,15 +15,14 @@ from dataclasses import dataclass
 
 import torch
 
+from transports.collective.framing import Decoder, encode
 from transports.collective.messages import (
-    Decoder,
     Failure,
     Message,
     Ready,
     Rendezvous,
     Transfer,
     Transferred,
-    encode,
 )
 from transports.collective.pair import CARRIER, Pair, PairOptions
 from transports.collective.rendezvous import RelayedStore

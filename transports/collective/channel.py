@@ -3,7 +3,8 @@
 import asyncio
 from collections import deque
 
-from transports.collective.messages import Decoder, Message, encode
+from transports.collective.framing import Decoder, encode
+from transports.collective.messages import Message
 
 _READ_BYTES = 1 << 16
 

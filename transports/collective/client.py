@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import torch
 
 from scheduler.errors import Code, ServingError
+from transports.collective.framing import Decoder, encode
 from transports.collective.layout import places
 from transports.collective.messages import (
     Answer,
     Ask,
     Cancel,
-    Decoder,
     Failure,
     Hello,
     Message,
@@ -31,7 +31,6 @@ from transports.collective.messages import (
     Ready,
     Rendezvous,
     Welcome,
-    encode,
 )
 from transports.collective.packing import Input, heads_of, packed, tensor_of, unpacked
 from transports.collective.pair import CALLER, Pair, PairOptions
