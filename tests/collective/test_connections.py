@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from tests.collective.serving import Met, Peers, collective_served
 from tests.fixtures.gates import make_request
 from transports.collective.channel import Channel
 from transports.collective.client import CollectiveClient
+from transports.collective.framing import encode
 from transports.collective.messages import Ask, Cancel, Failure, Hello, Rendezvous, Welcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -128,6 +130,45 @@ async def test_an_address_that_is_none_is_the_end_of_its_own_connection(met: Met
             channel.send(Rendezvous(key, b"\xff" * 50))
         while await channel.next() is not None:
             pass
+    (await _connected(met)).close()
+
+
+async def test_a_stranger_at_a_caller_s_gloo_port_harms_nobody_else(met: Met) -> None:
+    bystander = await _connected(met)
+    async with _channel(met) as channel:
+        channel.send(Hello(""))
+        assert isinstance(await channel.next(), Welcome)
+        told = await channel.next()
+        assert isinstance(told, Rendezvous)
+        # Somewhere in it is a sockaddr_in of 127.0.0.1.
+        found = re.search(rb"\x02\x00(..)\x7f\x00\x00\x01", told.value, re.DOTALL)
+        assert found is not None
+        port = int.from_bytes(found[1], "big")
+        for garbage in (b"", b"\xff" * 4096, bytes(4096)):
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(garbage)
+                await writer.drain()
+                writer.close()
+    request = make_request(3)
+    with bystander:
+        scores = await run_in_thread(lambda: bystander.predict(request.inputs), "asker")
+    assert np.array_equal(scores["default"], met.backend.score(request))
+
+
+@pytest.mark.slow
+async def test_who_asks_and_does_not_read_is_read_no_further(met: Met) -> None:
+    def flood(client: CollectiveClient) -> None:
+        asks = encode(Ask(1, (), "nobody's", "", "", "", (), 0, None)) * 1000
+        client._socket.settimeout(1.0)
+        while True:
+            client._socket.sendall(asks)
+
+    with await _connected(met) as client:
+        with pytest.raises(TimeoutError):
+            await run_in_thread(lambda: flood(client), "flood")
+        for session in met.transport._sessions.values():
+            assert session._channel._writer.transport.get_write_buffer_size() < 1 << 20
     (await _connected(met)).close()
 
 

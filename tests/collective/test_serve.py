@@ -1,5 +1,7 @@
 """``narsil serve`` with the transport: whole processes, from start to stop."""
 
+import contextlib
+import os
 import re
 import select
 from os import pidfd_open
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from scheduler.errors import Code, ServingError
 from tests.e2e.process import Process, narsil_serve
 from tests.fixtures.gates import make_request
 from transports.collective.client import CollectiveClient
@@ -20,6 +23,19 @@ def _children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
+def _family(process: Process) -> list[int]:
+    """Return what tells of the end of the nursery and of a caller's process."""
+    (nursery,) = _children(process.popen.pid)
+    (carrier,) = _children(nursery)
+    return [pidfd_open(nursery), pidfd_open(carrier)]
+
+
+def _check_gone(family: list[int]) -> None:
+    for each in family:
+        assert select.select([each], [], [], 30)[0], "a process of the transport lives on"
+        os.close(each)
+
+
 def collective_url(process: Process) -> str:
     """Return where a server is to be met."""
     found = re.search(r"^  collective +(\S+)", process.banner, re.MULTILINE)
@@ -27,25 +43,39 @@ def collective_url(process: Process) -> str:
     return found[1]
 
 
+def _served(folder: Path) -> "contextlib.AbstractContextManager[Process]":
+    arguments = ["--backend", "fake", "--server-drain-delay-s", "0"]
+    return narsil_serve(folder, arguments, transports=("http", "collective"))
+
+
 def test_the_server_has_no_pytorch_and_takes_its_processes_with_it(tmp_path: Path) -> None:
-    serving = narsil_serve(
-        tmp_path,
-        ["--backend", "fake", "--server-drain-delay-s", "0"],
-        transports=("http", "collective"),
-    )
-    with serving as process, CollectiveClient(collective_url(process)) as client:
-        request = make_request(4)
-        scores = client.predict(request.inputs)["default"]
+    with _served(tmp_path) as process, CollectiveClient(collective_url(process)) as client:
+        assert client.predict(make_request(4).inputs)["default"].shape == (4,)
         assert "libtorch" not in Path(f"/proc/{process.popen.pid}/maps").read_text()
-        (nursery,) = _children(process.popen.pid)
-        family = [pidfd_open(pid) for pid in (nursery, *_children(nursery))]
-        assert len(family) == 2
+        family = _family(process)
         process.terminate()
         code, log = process.wait()
         assert (code, "Traceback" in log) == (0, False), log
-        for each in family:
-            assert select.select([each], [], [], 30)[0], "a process of the transport lives on"
-    assert scores.shape == (4,)
+        _check_gone(family)
+
+
+def test_a_server_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+    with _served(tmp_path) as process, CollectiveClient(collective_url(process)) as client:
+        family = _family(process)
+        process.popen.kill()
+        _check_gone(family)
+        with pytest.raises(ServingError) as refused:
+            client.predict(make_request(4).inputs)
+    assert refused.value.code is Code.UNAVAILABLE
+
+
+def test_a_caller_s_process_may_grow_only_so_much(tmp_path: Path) -> None:
+    with _served(tmp_path) as process, CollectiveClient(collective_url(process)):
+        (nursery,) = _children(process.popen.pid)
+        (carrier,) = _children(nursery)
+        limits = Path(f"/proc/{carrier}/limits").read_text()
+        limit_bytes = int(re.findall(r"Max data size +(\d+)", limits)[0])
+    assert limit_bytes < 1 << 30
 
 
 @pytest.mark.skipif(dist.is_nccl_available(), reason="this PyTorch has NCCL")

@@ -28,6 +28,7 @@ from transports.collective.pair import CARRIER, Pair, PairOptions
 from transports.collective.rendezvous import RelayedStore
 
 _READ_BYTES = 1 << 16
+_GROWTH_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class CarrierOptions:
 def carry(options: CarrierOptions, server: socket.socket, arena_fd: int) -> None:
     """Serve one caller until the server lets go; the tensors go through the arena."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if options.backend == "gloo":  # CUDA maps what it likes
+        _bound_memory()
     server.setblocking(True)
     commands: queue.SimpleQueue[Transfer] = queue.SimpleQueue()
 
@@ -54,12 +57,21 @@ def carry(options: CarrierOptions, server: socket.socket, arena_fd: int) -> None
     try:
         arena = mmap.mmap(arena_fd, 0)
         pair = Pair(_pair_options(options), store)
+        store.close()
         tell(Ready())
         while True:
             _transfer(pair, arena, commands.get())
             tell(Transferred())
     except (RuntimeError, OSError, ValueError) as error:
         tell(Failure(0, "unavailable", str(error)[:200], None))
+
+
+def _bound_memory() -> None:
+    """Let the process grow only so much: gloo keeps a record of all that a peer says it sends."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        data_bytes = int(file.read().split()[5]) * resource.getpagesize()
+    limit = data_bytes + _GROWTH_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _pair_options(options: CarrierOptions) -> PairOptions:

@@ -174,6 +174,7 @@ class CollectiveClient:
         meeting.join(timeout_s)
         if not met:
             raise TimeoutError("the server's process was not met")
+        store.close()
         return met[0]
 
     def _expect(self, kind: type[T], until_s: float | None) -> T:

@@ -18,7 +18,7 @@ class RelayedStore(Store):
 
     def __init__(self, tell: Callable[[str, bytes], None], timeout_s: float) -> None:
         super().__init__()
-        self._tell = tell
+        self._tell: Callable[[str, bytes], None] | None = tell
         self._timeout_s = timeout_s
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
@@ -35,7 +35,12 @@ class RelayedStore(Store):
         """Set a key for both."""
         content = value.encode() if isinstance(value, str) else bytes(value)
         self.put(key, content)
-        self._tell(key, content)
+        if self._tell is not None:
+            self._tell(key, content)
+
+    def close(self) -> None:
+        """Tell the other no more: both have met, and nobody relays from now on."""
+        self._tell = None
 
     def get(self, key: str) -> bytes:
         """Return what is set, once it is. Raises TimeoutError."""

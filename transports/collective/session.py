@@ -110,6 +110,8 @@ class Session:
                 if hearing.done() and not (working.done() or call.sending):
                     self._heard(await self._next(), call)
             await working
+            # Who asks and never reads may not fill our memory with refusals.
+            await self._channel.flush()
         finally:
             self._call = None
             if not working.done():
