@@ -54,7 +54,7 @@ async def test_more_than_announced_ends_its_own_process_and_nobody_elses(
     liar = peers.act("lie", address=met.url, announced_bytes=1000, sent_bytes=200_000)
     code, detail = await liar.said("code")
     assert code == "unavailable"
-    assert detail.startswith("the tensors cannot travel: its process has ended")
+    assert detail.startswith("the tensors cannot travel: the process for this caller has ended")
     for seed in range(1, 40):
         right = met.backend.score(make_request(2, seed))
         assert np.array_equal(await bystander.said("scores"), right)

@@ -79,9 +79,11 @@ class Call:
         except ServingError as error:
             failure = error.with_traceback(None)
             self._refuse(failure)
-        except (CarrierGoneError, asyncio.CancelledError) as error:
-            why = f"the tensors did not come through: {error}" if error.args else "the client left"
-            failure = ServingError(Code.CANCELLED, why)
+        except CarrierGoneError as error:
+            failure = ServingError(Code.CANCELLED, f"the tensors did not come through: {error}")
+            raise
+        except asyncio.CancelledError:
+            failure = _left()
             raise
         except Exception:
             logger.exception("request %s: unexpected error", self._id)
@@ -153,7 +155,7 @@ class Call:
 
     def _check_wanted(self) -> None:
         if self._cancelled:
-            raise ServingError(Code.CANCELLED, "the client left")
+            raise _left()
 
     async def _send(self, response: InferResponse) -> None:
         arrays = _outputs(response.outputs, self._ask.outputs)
@@ -207,6 +209,10 @@ def _own_id(ask: Ask) -> str:
     given = ask.request_id
     usable = given[:_MAX_ID_CHARS] if given.isascii() and given.isprintable() else ""
     return usable or trace_id(ask.traceparent) or f"{random.getrandbits(128):032x}"
+
+
+def _left() -> ServingError:
+    return ServingError(Code.CANCELLED, "the client left")
 
 
 def _decoded(ask: Ask, spec: ModelSpec, content: bytes, where: Sequence[slice]) -> InferRequest:

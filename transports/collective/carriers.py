@@ -33,7 +33,6 @@ _READY = b"ready"
 _KEPT_BYTES = 1 << 20
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -109,7 +108,9 @@ class Carrier:
     async def _next(self) -> Message:
         message = await self._channel.next()
         if message is None:
-            raise CarrierGoneError("its process has ended: it sent what gloo or NCCL cannot take")
+            raise CarrierGoneError(
+                "the process for this caller has ended, as it does if more comes than was announced"
+            )
         if isinstance(message, Failure):
             raise CarrierGoneError(message.detail)
         return message

@@ -45,12 +45,16 @@ _LATE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a request may say besides: which outputs (none: all), its class, its id, its key."""
+    """What a request may say besides: which outputs (none: all), its class, its id, its key.
+
+    ``traceparent`` is that of its trace (W3C).
+    """
 
     outputs: tuple[str, ...] = ()
     priority: int = 0
     request_id: str = ""
     key: str = ""
+    traceparent: str = ""
 
 
 _NO_EXTRAS = Extras()
@@ -78,6 +82,7 @@ class CollectiveClient:
         self._come: deque[Message] = deque()
         self._numbers = itertools.count(1)
         self._asking = threading.Lock()
+        self._sending = threading.Lock()
         self._under_way = 0
         self._socket = _connected(address, connect_timeout_s)
         try:
@@ -115,10 +120,10 @@ class CollectiveClient:
         """
         tensors = {name: tensor_of(name, value) for name, value in inputs.items()}
         with self._asking:
-            self._under_way = number = next(self._numbers)
+            number = next(self._numbers)
             ask = Ask(
                 number, heads_of(tensors), model, version, extras.request_id, extras.key,
-                extras.outputs, extras.priority, timeout_s,
+                extras.outputs, extras.priority, timeout_s, extras.traceparent,
             )  # fmt: skip
             message = packed(number, ask.tensors, tensors, self._pair.device)
             try:
@@ -135,8 +140,9 @@ class CollectiveClient:
 
     def cancel(self) -> None:
         """Give up the request that another thread waits for; it is answered CANCELLED."""
-        if number := self._under_way:
-            self._socket.sendall(encode(Cancel(number)))
+        with self._sending:
+            if self._under_way:
+                self._socket.sendall(encode(Cancel(self._under_way)))
 
     def close(self) -> None:
         """Let go of the server."""
@@ -144,7 +150,9 @@ class CollectiveClient:
         self._pair.close()
 
     def _answer(self, ask: Ask, message: torch.Tensor) -> dict[str, torch.Tensor]:
-        self._socket.sendall(encode(ask))
+        with self._sending:
+            self._socket.sendall(encode(ask))
+            self._under_way = ask.number
         until_s = None if ask.timeout_s is None else time.monotonic() + ask.timeout_s + _LATE_S
         self._expect(Proceed, until_s)
         self._pair.send(message)

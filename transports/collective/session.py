@@ -40,16 +40,11 @@ class Session:
         """Serve until the caller goes, breaks the rules, or ``close`` is called."""
         carrier: Carrier | None = None
         try:
-            async with asyncio.timeout(self._house.options.connect_timeout_s):
-                meeting = await self._meet()
+            meeting = await self._met_in_time()
             carrier = meeting.carrier
             await self._serve(meeting)
         except ServingError as error:
             self._end(error.code, error.detail)
-        except TimeoutError:
-            limit_s = self._house.options.connect_timeout_s
-            detail = f"not connected within {limit_s:g} s (option connect_timeout_s)"
-            self._end(Code.DEADLINE_EXCEEDED, detail)
         except CarrierGoneError as error:
             logger.info("a caller was given up: %s", error)
             self._end(Code.UNAVAILABLE, f"the tensors cannot travel: {error}")
@@ -66,6 +61,15 @@ class Session:
         if self._call is None:
             self._say_goodbye()
         return self._call is not None
+
+    async def _met_in_time(self) -> Meeting:
+        limit_s = self._house.options.connect_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._meet()
+        except TimeoutError as error:
+            detail = f"not connected within {limit_s:g} s (option connect_timeout_s)"
+            raise ServingError(Code.DEADLINE_EXCEEDED, detail) from error
 
     async def _meet(self) -> Meeting:
         """Let the caller in and bring it together with a carrier. Raises ServingError."""
