@@ -4,13 +4,17 @@ import contextlib
 import os
 import re
 import select
+import subprocess
+import sys
 from os import pidfd_open
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
+from loadtest.lab import collective
 from scheduler.errors import Code, ServingError
+from tests.collective.serving import ROOT
 from tests.e2e.process import Process, narsil_serve
 from tests.fixtures.gates import make_request
 from transports.collective.client import CollectiveClient
@@ -99,3 +103,30 @@ def test_what_is_missing_is_said_at_the_start(
         ),
     ):
         pass
+
+
+_ALONE = """
+import sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {forbidden!r}:
+            raise ImportError(f"the client imports {{name}}")
+
+sys.meta_path.insert(0, Nothing())
+import transports.collective.client
+"""
+_SERVER_S = ("aioquic", "cryptography", "fastapi", "fbgemm_gpu", "google", "grpc", "httptools")
+_MORE = ("httpx", "ngh2", "orjson", "prometheus_client", "rich", "starlette", "uvicorn", "uvloop")
+
+
+def test_the_client_is_imported_without_the_server_s_packages() -> None:
+    code = _ALONE.format(forbidden={*_SERVER_S, *_MORE})
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_lab_measures_it_beside_grpc(capsys: pytest.CaptureFixture[str]) -> None:
+    collective.main(["--rows", "3", "--rounds", "1", "--seconds", "0.05"])
+    printed = capsys.readouterr().out
+    assert "| 3 | 0.78 | grpc |" in printed
+    assert "| 3 | 0.78 | collective |" in printed
