@@ -1,5 +1,6 @@
 """The collective transport and callers in processes of their own, honest ones and others."""
 
+import asyncio
 import os
 import re
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.collective.serving import LIMIT, Met, Peers
+from tests.collective.serving import LIMIT, Met, Peers, collective_served
 from tests.fixtures.gates import make_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -97,3 +98,29 @@ async def test_the_documentation_s_example_runs(met: Met, peers: Peers) -> None:
     source = found[1].replace("127.0.0.1:50061", met.url)
     assert met.url in source
     assert len(await peers.act("example", source=source).said("scores")) == 2
+
+
+@pytest.mark.slow
+async def test_callers_killed_while_they_ask_leave_nothing_behind(peers: Peers) -> None:
+    async with collective_served(max_connections=32) as met:
+        asking = [
+            peers.act("predict", address=met.url, rows=50, seed=1000 * number, times=20)
+            for number in range(12)
+        ]
+        doomed, others = asking[::2], asking[1::2]
+        for turn, peer in enumerate(doomed):
+            pid = await peer.said("pid")
+            for _ in range(turn + 1):
+                await peer.said("asking")
+            os.kill(pid, signal.SIGKILL)
+        for number, peer in enumerate(others):
+            first = 1000 * (2 * number + 1)
+            for seed in range(first, first + 20):
+                right = met.backend.score(make_request(50, seed))
+                assert np.array_equal(await peer.said("scores"), right)
+        while met.transport._sessions:
+            await asyncio.wait(met.transport._sessions)
+        house = met.transport._house
+        assert house is not None
+        assert house.budget._held_bytes == 0
+        assert met.recorder.queued_rows == 0
