@@ -47,8 +47,8 @@ def collective_url(process: Process) -> str:
     return found[1]
 
 
-def _served(folder: Path) -> "contextlib.AbstractContextManager[Process]":
-    arguments = ["--backend", "fake", "--server-drain-delay-s", "0"]
+def _served(folder: Path, *more: str) -> "contextlib.AbstractContextManager[Process]":
+    arguments = ["--backend", "fake", "--server-drain-delay-s", "0", *more]
     return narsil_serve(folder, arguments, transports=("http", "collective"))
 
 
@@ -71,6 +71,15 @@ def test_a_server_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> 
         with pytest.raises(ServingError) as refused:
             client.predict(make_request(4).inputs)
     assert refused.value.code is Code.UNAVAILABLE
+
+
+def test_beside_front_ends_it_stays_with_the_engine(tmp_path: Path) -> None:
+    with _served(tmp_path, "--frontends", "1") as process:
+        with CollectiveClient(collective_url(process)) as client:
+            assert client.predict(make_request(4).inputs)["default"].shape == (4,)
+        process.terminate()
+        code, log = process.wait()
+    assert (code, "Traceback" in log) == (0, False), log
 
 
 def test_a_caller_s_process_may_grow_only_so_much(tmp_path: Path) -> None:
