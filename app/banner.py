@@ -23,6 +23,7 @@ NOTES = {
     "grpc": "predictor.Predictor, Open Inference Protocol, health, reflection",
     "http3": "HTTP/3 over QUIC and HTTPS on the same port",
     "admin": "what is going on, as a page; metrics, probes",
+    "collective": "tensors by torch.distributed",
 }
 # For models that bring no example of their own.
 EXAMPLES = Path(".narsil/examples")

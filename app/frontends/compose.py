@@ -10,8 +10,9 @@ from app.resolve import Config
 from app.settings import ConfigError
 from transports.base import Transport
 
-# What stays in the engine's process: operators' own, one listener for all there is.
-_ENGINES_OWN = ("admin",)
+# What stays in the engine's process: operators' own, one listener for all there is; and what has a
+# process for each caller already.
+_ENGINES_OWN = ("admin", "collective")
 
 
 def front_ends_of(config: Config) -> Group | None:

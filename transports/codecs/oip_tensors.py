@@ -81,6 +81,12 @@ def tensor_dtype(name: str, datatype: str) -> np.dtype[np.generic]:
         raise invalid(f"{_label(name)}: {error.detail}") from error
 
 
+def tensor_bytes(name: str, datatype: str, shape: Sequence[int]) -> int:
+    """Return what a tensor takes on the wire, before it is there. Raises ServingError naming it."""
+    dtype = tensor_dtype(name, datatype)
+    return _entries(name, shape, dtype) * dtype.itemsize
+
+
 def datatype_of(dtype: np.dtype[np.generic]) -> str:
     """Return the OIP datatype of ``dtype``. Raises KeyError if there is none."""
     return _DATATYPES[dtype.newbyteorder("<")]

@@ -1,0 +1,1 @@
+"""The collective transport, with callers in real processes."""
