@@ -1,0 +1,98 @@
+"""Replicas and machines that die while requests flow."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from backends.fake import FakeBackend
+from backends.ray_pool.backend import RayPoolBackend
+from scheduler.engine import Engine
+from tests.fixtures.ray_cluster import RayCluster
+from tests.fixtures.requests import random_request
+from tests.ray_pool.conftest import Serve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+_FAKE = ("lanes=1", "compute_s=0.01", "max_batch_rows=8")
+
+
+class Flow:
+    """Requests that follow each other for as long as they are wanted; every answer is checked."""
+
+    def __init__(self, engine: Engine, callers: int = 8) -> None:
+        self._engine = engine
+        self._local = FakeBackend(FakeBackend.Options())
+        self._wanted = True
+        self.answered = 0
+        self._tasks = [asyncio.create_task(self._ask(number)) for number in range(callers)]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until ``holds()``, and for more answers after that; none may have failed."""
+        while not holds():
+            await self._some(1)
+        await self._some(50)
+
+    async def stop(self) -> None:
+        """Wait for the last answers."""
+        self._wanted = False
+        await asyncio.gather(*self._tasks)
+
+    async def _some(self, count: int) -> None:
+        enough = self.answered + count
+        while self.answered < enough:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.005)
+
+    async def _ask(self, number: int) -> None:
+        seed = number
+        while self._wanted:
+            request = random_request(self._engine.spec(""), 1 + seed % 4, seed=seed)
+            answer = await self._engine.infer(request)
+            assert np.array_equal(answer.outputs["default"], self._local.score(request))
+            self.answered += 1
+            seed += 100
+
+
+def pids(backend: RayPoolBackend) -> dict[int, str]:
+    """Return the processes of the replicas that are up, with their nodes."""
+    import ray  # noqa: PLC0415
+
+    members = backend._placed._pool._members.all()  # type: ignore[union-attr]
+    alive = [ray.get(each.handle.alive.remote()) for each in members if each.up]
+    return {each.pid: each.node for each in alive}
+
+
+async def test_a_killed_replica_loses_no_request_and_comes_back(serve: Serve) -> None:
+    async with serve(min_replicas=2, inner_options=_FAKE) as (engine, backend):
+        before = pids(backend)
+        assert len(before) == 2
+        flow = Flow(engine)
+        await flow.until(lambda: True)
+        os.kill(min(before), signal.SIGKILL)
+        await flow.until(lambda: backend.lanes_for(0) == 2)
+        await flow.until(lambda: backend.lanes_for(0) == 4)
+        after = pids(backend)
+        assert len(after) == 2
+        assert min(before) not in after
+        await flow.stop()
+
+
+async def test_a_killed_node_under_load_loses_no_request(serve: Serve, cluster: RayCluster) -> None:
+    victim = cluster.add_node()
+    async with serve(min_replicas=4, inner_options=_FAKE) as (engine, backend):
+        assert victim.node_id in pids(backend).values()
+        flow = Flow(engine)
+        await flow.until(lambda: True)
+        killing = asyncio.get_running_loop().run_in_executor(None, cluster.kill_node, victim)
+        await flow.until(lambda: backend.lanes_for(0) == 6)
+        await killing
+        cluster.add_node()
+        await flow.until(lambda: backend.lanes_for(0) == 8)
+        assert len(pids(backend)) == 4
+        await flow.stop()
