@@ -30,7 +30,7 @@ class Keeper:
         self.waiting_rows = 0  # as the scheduler said last
         self._name = name
         self._members = members
-        self._place = place
+        self._new = place
         self._least = bounds.least
         self._scaler = Scaler(bounds, time.monotonic())
         self._numbers = 0
@@ -41,14 +41,17 @@ class Keeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-keeper", daemon=True)
 
-    def start(self, timeout_s: float, left: Callable[[], str]) -> None:
-        """Place the first members and wait until they are up. Raises LoadError.
-
-        ``left`` says what the cluster has left.
-        """
+    def place(self) -> None:
+        """Place the first members."""
         for _ in range(self._least):
             self._add()
         self._thread.start()
+
+    def start(self, timeout_s: float, left: Callable[[], str]) -> None:
+        """Wait until the first members are up. Raises LoadError.
+
+        ``left`` says what the cluster has left.
+        """
         give_up_s = time.monotonic() + timeout_s
         while (up := sum(each.up for each in self._members.all())) < self._least:
             if self._failure:
@@ -90,7 +93,7 @@ class Keeper:
             _log.info("%s: %d replicas wanted", self._name, len(self._members.all()))
 
     def _add(self) -> None:
-        self._members.add(Member(self._numbers, self._place()))
+        self._members.add(Member(self._numbers, self._new()))
         self._numbers += 1
 
     def _ask(self, member: Member, now: float) -> None:

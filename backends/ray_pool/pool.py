@@ -40,8 +40,12 @@ class Pool:
         self._members = Members(ahead)
         self._keeper = Keeper(name, self._members, place, bounds)
 
+    def place(self) -> None:
+        """Place the first actors; ``start`` waits for them."""
+        self._keeper.place()
+
     def start(self) -> None:
-        """Place the first actors and wait for them. Raises LoadError."""
+        """Wait until the first actors are up. Raises LoadError."""
         try:
             self._keeper.start(self._times.load_s, free)
         except BaseException:
@@ -54,33 +58,78 @@ class Pool:
         return max(1, self._members.lanes_now)
 
     def call(self, send: Callable[[Any], Any]) -> Any:
-        """Let the least loaded actor do what ``send`` asks of a handle; return what it returns.
+        """Do what ``begin`` begins, and return its result."""
+        return self.begin(send).result()
 
-        Raises ServingError (UNAVAILABLE) if two were lost over it, or none was up for too long;
-        else what the actor raised.
+    def begin(self, send: Callable[[Any], Any]) -> "Call":
+        """Let the least loaded actor do what ``send`` asks of a handle.
+
+        Raises ServingError (UNAVAILABLE) if none is up for too long.
         """
-        give_up_s = time.monotonic() + self._times.patience_s
-        tried: list[Member] = []
-        while len(tried) < _ATTEMPTS:
-            member = self._members.take(give_up_s, tried)
-            tried.append(member)
-            try:
-                left_s = max(0.0, give_up_s - time.monotonic())
-                return ray.get(send(member.handle), timeout=min(self._times.call_s, left_s))
-            except RayTaskError:  # of the actor's own code, which is there
-                raise
-            except RayError as error:
-                self._lost(member, error)
-            finally:
-                self._members.give_back(member)
-        raise ServingError(Code.UNAVAILABLE, "two replicas were lost over it", retry_after_s=1.0)
+        return Call(self, send, self._times)
+
+    def take(self, give_up_s: float, tried: list[Member]) -> Member:
+        """Return an actor to ask, by preference elsewhere than ``tried``. Raises ServingError."""
+        return self._members.take(give_up_s, tried)
+
+    def give_back(self, member: Member) -> None:
+        """Take back what ``take`` gave."""
+        self._members.give_back(member)
+
+    def lost(self, member: Member, error: RayError) -> None:
+        """Ask ``member`` no more until it is found to be alive."""
+        self._members.down(member)
+        _log.warning("%s: replica %d: %s", self._name, member.number, first_line(error))
+        if isinstance(error, GetTimeoutError):
+            ray.kill(member.handle, no_restart=False)  # it hangs: Ray makes it anew
 
     def close(self) -> None:
         """End every actor."""
         self._keeper.stop()
 
-    def _lost(self, member: Member, error: RayError) -> None:
-        self._members.down(member)
-        _log.warning("%s: replica %d: %s", self._name, member.number, first_line(error))
-        if isinstance(error, GetTimeoutError):
-            ray.kill(member.handle, no_restart=False)  # it hangs: Ray makes it anew
+
+class Call:
+    """One call that has begun: asked for its ``result`` once, or dropped."""
+
+    def __init__(self, pool: Pool, send: Callable[[Any], Any], times: Times) -> None:
+        self._pool = pool
+        self._send = send
+        self._call_s = times.call_s
+        self._give_up_s = time.monotonic() + times.patience_s
+        self._tried: list[Member] = []
+        self._member: Member | None = None
+        self._answer: Any = None
+        self._begin()
+
+    def result(self) -> Any:
+        """Wait for what the actor returns; if it is lost, another is asked, once.
+
+        Raises ServingError (UNAVAILABLE) if that is lost too, or none was up for too long; else
+        what the actor raised.
+        """
+        while True:
+            try:
+                left_s = max(0.0, self._give_up_s - time.monotonic())
+                return ray.get(self._answer, timeout=min(self._call_s, left_s))
+            except RayTaskError:  # of the actor's own code, which is there
+                raise
+            except RayError as error:
+                self._pool.lost(self._tried[-1], error)
+            finally:
+                self.drop()
+            if len(self._tried) == _ATTEMPTS:
+                detail = "two replicas were lost over it"
+                raise ServingError(Code.UNAVAILABLE, detail, retry_after_s=1.0)
+            self._begin()
+
+    def drop(self) -> None:
+        """Want no result any more; nothing happens if there was one."""
+        self._answer = None
+        if self._member is not None:
+            self._pool.give_back(self._member)
+            self._member = None
+
+    def _begin(self) -> None:
+        self._member = member = self._pool.take(self._give_up_s, self._tried)
+        self._tried.append(member)
+        self._answer = self._send(member.handle)

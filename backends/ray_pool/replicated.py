@@ -75,6 +75,7 @@ def load(options: RayPoolOptions) -> Replicated:
         Times(options.call_timeout_s, options.patience_s, options.load_timeout_s),
         options.ahead,
     )
+    pool.place()
     pool.start()
     try:
         described: Described = pool.call(lambda handle: handle.describe.remote())

@@ -1,6 +1,6 @@
 """Those tests that need a cluster share one; it takes a while to start, so that all are slow."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
@@ -9,17 +9,9 @@ from backends.ray_pool.backend import RayPoolBackend
 from scheduler.engine import Engine
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
-from tests.fixtures.ray_cluster import RayCluster, ray_cluster
+from tests.fixtures.ray_cluster import RayCluster
 
 Serve = Callable[..., AbstractAsyncContextManager[tuple[Engine, RayPoolBackend]]]
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[RayCluster]:
-    """A head and three nodes of one CPU; a test that kills one adds another."""
-    pytest.importorskip("ray", reason="needs this project's extra 'ray'")
-    with ray_cluster(nodes=3) as running:
-        yield running
 
 
 @pytest.fixture

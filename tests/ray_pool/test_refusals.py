@@ -72,7 +72,7 @@ def test_an_address_where_nothing_listens_is_refused_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     backend = RayPoolBackend(RayPoolOptions(address=f"127.0.0.1:{port}", inner="fake"))
-    with pytest.raises(LoadError, match="no Ray cluster at --address 127.0.0.1.*ray start --head"):
+    with pytest.raises(LoadError, match=r"no Ray cluster at --address 127.0.0.1.*ray start --head"):
         backend.load()
 
 
@@ -97,7 +97,7 @@ def test_a_packed_batch_is_unpacked_as_it_was() -> None:
 
 @pytest.mark.slow
 async def test_a_model_that_no_replica_can_load_says_why(serve: Serve) -> None:
-    with pytest.raises(LoadError, match="native_dlrm.*nowhere does not exist"):
+    with pytest.raises(LoadError, match=r"native_dlrm.*nowhere does not exist"):
         async with serve(path="/nowhere", inner="native_dlrm"):
             pass
 
