@@ -25,6 +25,9 @@ class Placed(Protocol):
     def prepare(self, batch: Batch) -> Compute:
         """Return what computes ``batch`` on the cluster."""
 
+    def processes(self) -> dict[int, str]:
+        """Return the process of each actor that is up, with its node."""
+
     def close(self) -> None:
         """End every actor."""
 
@@ -76,6 +79,10 @@ class RayPoolBackend:
     def prepare(self, batch: Batch) -> Compute:
         """Make ``batch`` ready to travel; return what computes it on the cluster."""
         return self._model.prepare(batch)
+
+    def processes(self) -> dict[int, str]:
+        """Return the process of each actor that is up, with the node it is on, for who watches."""
+        return self._model.processes()
 
     def close(self) -> None:
         """End every actor; the process stays part of the cluster until it ends."""

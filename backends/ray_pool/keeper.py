@@ -121,7 +121,7 @@ class Keeper:
             self._replace(member, now, f"another model than the others: {alive.identity}")
             return
         self._failures = 0
-        self._members.up(member, alive.lanes, alive.node)
+        self._members.up(member, alive)
         _log.info("%s: replica %d is up, pid %d", self._name, member.number, alive.pid)
 
     def _replace(self, member: Member, now: float, why: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from backends.ray_pool.replica import Alive
 from scheduler.errors import Code, ServingError
 
 
@@ -20,6 +21,7 @@ class Member:
     handle: Any
     lanes: int = 1
     node: str = ""
+    pid: int = 0
     in_flight: int = 0
     up: bool = False
     retiring: bool = False
@@ -50,10 +52,11 @@ class Members:
         with self._changed:
             self._all.append(member)
 
-    def up(self, member: Member, lanes: int, node: str) -> None:
+    def up(self, member: Member, alive: Alive) -> None:
         """Lend ``member`` from now on."""
         with self._changed:
-            member.lanes, member.node, member.up = lanes, node, True
+            member.lanes, member.node, member.pid = alive.lanes, alive.node, alive.pid
+            member.up = True
             self._given_up = False
             self._count()
 

@@ -57,6 +57,10 @@ class Pool:
         self._keeper.waiting_rows = waiting_rows
         return max(1, self._members.lanes_now)
 
+    def processes(self) -> dict[int, str]:
+        """Return the process of each actor that is up, with its node."""
+        return {member.pid: member.node for member in self._members.all() if member.up}
+
     def call(self, send: Callable[[Any], Any]) -> Any:
         """Do what ``begin`` begins, and return its result."""
         return self.begin(send).result()

@@ -54,6 +54,10 @@ class Replicated:
         outputs: Mapping[str, Array] = found
         return outputs
 
+    def processes(self) -> dict[int, str]:
+        """Return the process of each replica that is up, with its node."""
+        return self._pool.processes()
+
     def close(self) -> None:
         """End the replicas."""
         self._pool.close()

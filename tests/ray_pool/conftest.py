@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from backends.ray_pool.backend import RayPoolBackend
+from loadtest.lab.ray_cluster import RayCluster
 from scheduler.engine import Engine
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
-from tests.fixtures.ray_cluster import RayCluster
 
 Serve = Callable[..., AbstractAsyncContextManager[tuple[Engine, RayPoolBackend]]]
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from backends.fake import FakeBackend
-from backends.ray_pool.backend import RayPoolBackend
+from loadtest.lab.ray_cluster import RayCluster
 from scheduler.engine import Engine
-from tests.fixtures.ray_cluster import RayCluster
 from tests.fixtures.requests import random_request
 from tests.ray_pool.conftest import Serve
 
@@ -59,25 +58,16 @@ class Flow:
             seed += 100
 
 
-def pids(backend: RayPoolBackend) -> dict[int, str]:
-    """Return the processes of the replicas that are up, with their nodes."""
-    import ray  # noqa: PLC0415
-
-    members = backend._placed._pool._members.all()  # type: ignore[union-attr]
-    alive = [ray.get(each.handle.alive.remote()) for each in members if each.up]
-    return {each.pid: each.node for each in alive}
-
-
 async def test_a_killed_replica_loses_no_request_and_comes_back(serve: Serve) -> None:
     async with serve(min_replicas=2, inner_options=_FAKE) as (engine, backend):
-        before = pids(backend)
+        before = backend.processes()
         assert len(before) == 2
         flow = Flow(engine)
         await flow.until(lambda: True)
         os.kill(min(before), signal.SIGKILL)
         await flow.until(lambda: backend.lanes_for(0) == 2)
         await flow.until(lambda: backend.lanes_for(0) == 4)
-        after = pids(backend)
+        after = backend.processes()
         assert len(after) == 2
         assert min(before) not in after
         await flow.stop()
@@ -86,7 +76,7 @@ async def test_a_killed_replica_loses_no_request_and_comes_back(serve: Serve) ->
 async def test_a_killed_node_under_load_loses_no_request(serve: Serve, cluster: RayCluster) -> None:
     victim = cluster.add_node()
     async with serve(min_replicas=4, inner_options=_FAKE) as (engine, backend):
-        assert victim.node_id in pids(backend).values()
+        assert victim.node_id in backend.processes().values()
         flow = Flow(engine)
         await flow.until(lambda: True)
         killing = asyncio.get_running_loop().run_in_executor(None, cluster.kill_node, victim)
@@ -94,5 +84,5 @@ async def test_a_killed_node_under_load_loses_no_request(serve: Serve, cluster: 
         await killing
         cluster.add_node()
         await flow.until(lambda: backend.lanes_for(0) == 8)
-        assert len(pids(backend)) == 4
+        assert len(backend.processes()) == 4
         await flow.stop()

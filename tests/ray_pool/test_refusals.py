@@ -10,9 +10,9 @@ from backends.ray_pool.backend import RayPoolBackend
 from backends.ray_pool.inner import make_inner
 from backends.ray_pool.options import RayPoolOptions
 from backends.ray_pool.packing import pack, unpack
+from loadtest.lab.ray_cluster import RayCluster
 from scheduler.errors import Code, LoadError, ServingError
 from scheduler.types import Batch, InferRequest
-from tests.fixtures.ray_cluster import RayCluster
 from tests.fixtures.requests import random_request
 from tests.ray_pool.conftest import Serve
 

@@ -111,6 +111,11 @@ class Sharded:
             for call in calls:
                 call.drop()
 
+    def processes(self) -> dict[int, str]:
+        """Return the process of each shard that is up, with its node."""
+        found = [pool.processes() for pool in self._parts.pools]
+        return {pid: node for each in found for pid, node in each.items()}
+
     def close(self) -> None:
         """End the shards."""
         for pool in self._parts.pools:
