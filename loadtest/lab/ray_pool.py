@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -38,8 +39,8 @@ def _backends(artifact: Path, address: str) -> dict[str, Any]:
     return {
         "in process": _load("native_dlrm", path=path, lanes=1),
         "1 replica": _load("ray", **shared),
-        "2 shards": _load("ray", shard="tables", **shared),
-        "2 shards by rows": _load("ray", shard="tables", plan="row_wise", **shared),
+        "2 shards": _load("ray", shard="tables", cpus=0.5, **shared),
+        "2 shards by rows": _load("ray", shard="tables", plan="row_wise", cpus=0.5, **shared),
     }
 
 
@@ -77,14 +78,17 @@ async def goodput(
     """Return a line for each of ``makes``: closed loop through the scheduler, interleaved."""
     requests = setting.make_requests(read_shape(artifact), rows, 200, seed=2)
     rates: dict[str, list[float]] = {name: [] for name in makes}
-    for _ in range(rounds):
-        for name, make in makes.items():
-            async with setting.serving(make()) as engine:
-                ask = setting.asking(engine, requests)
-                await closed_loop.run(ask, _IN_FLIGHT, 0.5)
-                rates[name].append((await closed_loop.run(ask, _IN_FLIGHT, 2.0)).rate)
+    async with contextlib.AsyncExitStack() as stack:
+        engines = {
+            name: await stack.enter_async_context(setting.serving(make()))
+            for name, make in makes.items()
+        }
+        for number in range((rounds + 1) * len(makes)):  # the first warms up
+            name = [*makes][number % len(makes)]
+            ask = setting.asking(engines[name], requests)
+            rates[name].append((await closed_loop.run(ask, _IN_FLIGHT, 1.5)).rate)
     return [
-        {"rows": str(rows), "backend": name, "requests/s": median(found)}
+        {"rows": str(rows), "backend": name, "requests/s": median(found[1:])}
         for name, found in rates.items()
     ]
 
@@ -110,12 +114,8 @@ async def death(
         else:
             node = next(each for each in cluster.nodes if each.node_id in victims.values())
             dead = loop.run_in_executor(None, cluster.kill_node, node)
-        while backend.lanes_for(0) == full:
-            await asyncio.sleep(0.005)
-        noticed_s = time.perf_counter()
-        while backend.lanes_for(0) < full:
-            await asyncio.sleep(0.005)
-        whole_s = time.perf_counter()
+        noticed_s = await _when(lambda: backend.lanes_for(0) < full)
+        whole_s = await _when(lambda: backend.lanes_for(0) == full)
         if kill != "a replica":
             await dead
         before = len([at for at in answered_s if killed_s - 1 <= at < killed_s])
@@ -134,44 +134,50 @@ async def death(
     }
 
 
+async def _when(holds: Callable[[], bool]) -> float:
+    """Wait until ``holds()``; return the time. A pool has no event to wait for."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    return time.perf_counter()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 10, 100, 400])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", nargs="*", default=["batches", "goodput", "deaths"])
     arguments = parser.parse_args(argv)
     with ray_cluster(nodes=4) as cluster:
+        print(f"load average {os.getloadavg()[0]:.2f}")
         _measure(cluster, arguments)
+        print(f"load average {os.getloadavg()[0]:.2f}")
     return 0
 
 
 def _measure(cluster: RayCluster, arguments: argparse.Namespace) -> None:
     artifact, rounds = arguments.artifact, arguments.rounds
-    shared = {"path": str(artifact.absolute()), "address": cluster.address}
-    shared["inner_options"] = _NATIVE
-    found = _backends(artifact, cluster.address)
-    print(f"load average {os.getloadavg()[0]:.2f}")
-    print_table(
-        [line for rows in arguments.rows for line in batches(found, artifact, rows, rounds)]
-    )
-    for backend in found.values():
-        backend.close()
-    plugin = entry_points(group="narsil.backends")
-    native, ray = plugin["native_dlrm"].load(), plugin["ray"].load()
+    path = str(artifact.absolute())
+    plugins = entry_points(group="narsil.backends")
+    native, ray = plugins["native_dlrm"].load(), plugins["ray"].load()
+    shared = {"path": path, "address": cluster.address, "inner_options": _NATIVE}
     makes = {
-        "in process, 1 lane": lambda: native(native.Options(path=shared["path"], lanes=1)),
+        "in process, 1 lane": lambda: native(native.Options(path=path, lanes=1)),
         "1 replica": lambda: ray(ray.Options(**shared)),
         "2 replicas": lambda: ray(ray.Options(min_replicas=2, **shared)),
     }
-    print_table(setting.run(goodput(artifact, 10, min(rounds, 3), makes)))
-    print_table(
-        [
-            setting.run(death(artifact, cluster, kill, makes["2 replicas"]()))
-            for kill in ("a replica", "a node")
-        ]
-    )
-    print(f"load average {os.getloadavg()[0]:.2f}")
+    if "batches" in arguments.parts:
+        found = _backends(artifact, cluster.address)
+        for rows in arguments.rows:
+            print_table(batches(found, artifact, rows, rounds))
+        for backend in found.values():
+            backend.close()
+    if "goodput" in arguments.parts:
+        print_table(setting.run(goodput(artifact, 10, rounds, makes)))
+    if "deaths" in arguments.parts:
+        for kill in ("a replica", "a node"):
+            print_table([setting.run(death(artifact, cluster, kill, makes["2 replicas"]()))])
 
 
 if __name__ == "__main__":

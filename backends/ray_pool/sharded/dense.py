@@ -39,8 +39,9 @@ def make_lane(dlrm: Dlrm, options: NativeDlrmOptions) -> tuple[DenseLane, Choice
     To the kernel the pooled vectors are tables of FP32 rows: batch row r looks up row r of each.
     """
     shape = len(dlrm.tables), options.max_batch_rows, dlrm.dim
-    # Not zeros: the kernel is tried on it.
+    # Not zeros: the kernel is tried on it. Of length 1, so that products need few digits.
     pooled = np.random.default_rng(1).standard_normal(shape, np.float32)
+    pooled *= np.float32(dlrm.dim**-0.5)
     storage = pooled.reshape(-1).view(np.uint8)
     rows = storage.reshape(shape[0], shape[1], -1)
     tables = tuple(

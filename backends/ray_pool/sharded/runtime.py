@@ -33,6 +33,10 @@ from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 _THREADS = 4
+# A result that is larger Ray puts into shared memory, and moves from there to another machine in
+# some 10 ms; smaller ones come with the answer, up to 10 MB in all.
+_CHUNK_BYTES = 90_000
+_MOST_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,7 @@ class Parts:
 
     layout: JaggedLayout
     plan: Plan
+    dim: int
     means: Sequence[int]
     pools: Sequence[Pool]
 
@@ -99,10 +104,10 @@ class Sharded:
             self._lanes.put(lane)
         return {self.spec.outputs[0].name: scores}
 
-    def _pooled(self, parts: Sequence[PieceIds]) -> list[Floats]:
+    def _pooled(self, parts: Sequence[PieceIds]) -> list[list[Floats]]:
         """Ask every part at once, and wait for all: one round trip."""
         calls = [
-            pool.begin(partial(_ask, part))
+            pool.begin(partial(_ask, part, self._parts.dim))
             for pool, part in zip(self._parts.pools, parts, strict=True)
         ]
         try:
@@ -122,8 +127,13 @@ class Sharded:
             pool.close()
 
 
-def _ask(part: PieceIds, handle: Any) -> Any:
-    return handle.pool.remote(part)
+def _ask(part: PieceIds, dim: int, handle: Any) -> Any:
+    """Let the shard behind ``handle`` pool; return what the chunks of its answer come with."""
+    pieces, rows = part.lengths.shape
+    chunks = max(1, min(rows, -(-4 * pieces * rows * dim // _CHUNK_BYTES)))
+    chunks = chunks if chunks <= _MOST_CHUNKS else 1
+    answer = handle.pool_in.options(num_returns=chunks).remote(chunks, part)
+    return answer if chunks > 1 else [answer]
 
 
 def load(options: RayPoolOptions) -> Sharded:
@@ -150,7 +160,8 @@ def load(options: RayPoolOptions) -> Sharded:
     )
     pools = _start(options, native, plan)
     means = [number for number, table in enumerate(source.dlrm.tables) if table.mean]
-    sharded = Sharded(spec, rules, Parts(layout, plan, means, pools), [lane for lane, _ in lanes])
+    dense = [lane for lane, _ in lanes]
+    sharded = Sharded(spec, rules, Parts(layout, plan, source.dlrm.dim, means, pools), dense)
     for rows in {1, spec.max_batch_rows}:
         sharded.prepare(ones(spec, rows))()
     return sharded

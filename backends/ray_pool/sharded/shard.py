@@ -63,6 +63,11 @@ class Shard:
         """Return that it is, or why it cannot serve."""
         return Alive(os.getpid(), node_of_worker(), failure=self._failure)
 
+    def pool_in(self, chunks: int, wanted: PieceIds) -> Floats | list[Floats]:
+        """Return what ``pool`` does, its rows in so many ``chunks`` of one result each."""
+        sums = self.pool(wanted)
+        return sums if chunks == 1 else np.array_split(sums, chunks)
+
     def pool(self, wanted: PieceIds) -> Floats:
         """Return the sum of each bag, (rows, pieces, dim)."""
         from backends.ray_pool.sharded.lookup import ends_of, pool_rows  # noqa: PLC0415

@@ -49,16 +49,21 @@ def split(plan: Plan, table_rows: Sequence[int], lengths: Lengths, ids: Ids) -> 
     return found
 
 
-def join(plan: Plan, pooled: Sequence[Floats], out: Floats) -> None:
+def join(plan: Plan, pooled: Sequence[Sequence[Floats]], out: Floats) -> None:
     """Write into ``out`` (features, rows, dim) the sums of what each part has ``pooled``.
 
-    That is (rows, pieces, dim). Sums are added in the order of the parts, whichever came first.
+    That is (rows, pieces, dim), its rows perhaps in several arrays. Sums are added in the order
+    of the parts, whichever came first.
     """
     begun: set[int] = set()
-    for pieces, sums in zip(plan, pooled, strict=True):
-        for position, piece in enumerate(pieces):
-            if piece.table in begun:
-                out[piece.table] += sums[:, position]
-            else:
-                out[piece.table] = sums[:, position]
-                begun.add(piece.table)
+    for pieces, chunks in zip(plan, pooled, strict=True):
+        start = 0
+        for sums in chunks:
+            rows = slice(start, start + len(sums))
+            start = rows.stop
+            for position, piece in enumerate(pieces):
+                if piece.table in begun:
+                    out[piece.table, rows] += sums[:, position]
+                else:
+                    out[piece.table, rows] = sums[:, position]
+        begun.update(piece.table for piece in pieces)
