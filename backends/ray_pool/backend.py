@@ -65,7 +65,7 @@ class RayPoolBackend:
     def _load(self) -> Placed:
         # Ray takes half a second to import: the command line reads the options without it.
         if self._options.shard:
-            from backends.ray_pool.sharded.runtime import load as load_sharded  # noqa: PLC0415
+            from backends.ray_pool.sharded.load import load as load_sharded  # noqa: PLC0415
 
             return load_sharded(self._options)
         from backends.ray_pool.replicated import load  # noqa: PLC0415

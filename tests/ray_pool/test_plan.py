@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.jagged import Ids
+from backends.ray_pool.sharded.join import join, place
 from backends.ray_pool.sharded.plan import Piece, Plan, TableSize, make_plan
-from backends.ray_pool.sharded.split import PieceIds, join, split
+from backends.ray_pool.sharded.split import PieceIds, split
 
 KINDS = ("auto", "table_wise", "row_wise")
 
@@ -78,9 +79,10 @@ def test_bags_that_were_shared_out_add_up_to_those_of_the_whole(kind: str, dtype
     plan = make_plan([TableSize(count, 16) for count in table_rows], 3, kind)
     parts = split(plan, table_rows, lengths, ids)
     assert sum(part.ids.size for part in parts) == ids.size
-    found = np.full((3, rows, 4), np.nan, np.float32)
+    found = np.full((rows, 3, 4), np.nan, np.float32)
     sums = [pooled(one, ids, values) for one, ids in zip(plan, parts, strict=True)]
-    join(plan, [np.array_split(each, 2) for each in sums], found)
+    placement = place(plan)
+    join(placement, [np.array_split(each, 2) for each in sums], found)
     whole = tuple(Piece(at, 0, count) for at, count in enumerate(table_rows))
-    expected = pooled(whole, PieceIds(lengths, ids), values).transpose(1, 0, 2)
-    assert np.array_equal(found, expected)
+    expected = pooled(whole, PieceIds(lengths, ids), values)
+    assert np.array_equal(found[:, placement.slots], expected)

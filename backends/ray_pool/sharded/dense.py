@@ -1,7 +1,7 @@
 """The dense part of a DLRM: pooled vectors in, scores out, by the kernels that have tables too."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +16,14 @@ from scheduler.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseLane:
-    """One lane: ``pooled`` (features, most rows, dim) is to be filled, ``run`` reads it."""
+    """One lane: ``pooled`` (most rows, features, dim) is to be filled, ``run`` reads it."""
 
     pooled: Floats
     score: Callable[[dict[str, Array]], Floats]
 
     def run(self, dense: Array) -> Floats:
         """Return the scores of as many rows as ``dense`` has."""
-        features, rows = len(self.pooled), len(dense)
+        features, rows = self.pooled.shape[1], len(dense)
         return self.score(
             {
                 DENSE: dense,
@@ -33,20 +33,22 @@ class DenseLane:
         )
 
 
-def make_lane(dlrm: Dlrm, options: NativeDlrmOptions) -> tuple[DenseLane, Choice]:
-    """Return a lane and what computes it.
+def make_lane(
+    dlrm: Dlrm, slots: Sequence[int], options: NativeDlrmOptions
+) -> tuple[DenseLane, Choice]:
+    """Return a lane and what computes it; ``slots`` has the place of each table's vector.
 
     To the kernel the pooled vectors are tables of FP32 rows: batch row r looks up row r of each.
     """
-    shape = len(dlrm.tables), options.max_batch_rows, dlrm.dim
+    shape = options.max_batch_rows, len(dlrm.tables), dlrm.dim
     # Not zeros: the kernel is tried on it. Of length 1, so that products need few digits.
     pooled = np.random.default_rng(1).standard_normal(shape, np.float32)
     pooled *= np.float32(dlrm.dim**-0.5)
     storage = pooled.reshape(-1).view(np.uint8)
     rows = storage.reshape(shape[0], shape[1], -1)
     tables = tuple(
-        Table(table.feature, "fp32", dlrm.dim, data)
-        for table, data in zip(dlrm.tables, rows, strict=True)
+        Table(table.feature, "fp32", dlrm.dim, rows[:, slot])
+        for table, slot in zip(dlrm.tables, slots, strict=True)
     )
     choice = choose(dataclasses.replace(dlrm, tables=tables, storage=storage), options)
     return DenseLane(pooled, choice.make_lane().run), choice

@@ -1,38 +1,24 @@
 """A model served by shards: ids go out to where their rows are, pooled vectors come back."""
 
 import queue
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE
-from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout, coalesce
-from backends.native_dlrm.check import check_shapes
-from backends.native_dlrm.model import row_bytes
-from backends.native_dlrm.options import NativeDlrmOptions
-from backends.native_dlrm.runtime import layout_of, ones, spec_of
-from backends.native_dlrm.source import Source, find_source
-from backends.ray_pool.cluster import Room, join, placer
-from backends.ray_pool.inner import make_inner
-from backends.ray_pool.options import RayPoolOptions
-from backends.ray_pool.pool import Pool, Times
-from backends.ray_pool.replicated import bounds_of
-from backends.ray_pool.sharded.dense import DenseLane, make_lane
-from backends.ray_pool.sharded.plan import Plan, TableSize, make_plan
-from backends.ray_pool.sharded.shard import Part, Shard, identity_of
+from backends.ray_pool.pool import Call, Pool
+from backends.ray_pool.sharded.dense import DenseLane
+from backends.ray_pool.sharded.join import Placement, join
+from backends.ray_pool.sharded.plan import Plan
 from backends.ray_pool.sharded.split import Floats, PieceIds, split
-from backends.ray_pool.sharded.split import join as put_together
 from scheduler.backend import Checked, Compute
-from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
-_THREADS = 4
 # A result that is larger Ray puts into shared memory, and moves from there to another machine in
 # some 10 ms; smaller ones come with the answer, up to 10 MB in all.
 _CHUNK_BYTES = 90_000
@@ -48,6 +34,7 @@ class Parts:
 
     layout: JaggedLayout
     plan: Plan
+    placement: Placement
     dim: int
     means: Sequence[int]
     pools: Sequence[Pool]
@@ -95,10 +82,11 @@ class Sharded:
         pooled = self._pooled(parts)
         lane = self._lanes.get()
         try:
-            rows = lane.pooled[:, : len(dense)]
-            put_together(self._parts.plan, pooled, rows)
+            rows = lane.pooled[: len(dense)]
+            join(self._parts.placement, pooled, rows)
             for table in self._parts.means:
-                rows[table] /= np.maximum(lengths[table], 1, dtype=np.float32)[:, None]
+                counts = np.maximum(lengths[table], 1, dtype=np.float32)
+                rows[:, self._parts.placement.slots[table]] /= counts[:, None]
             scores = lane.run(dense)
         finally:
             self._lanes.put(lane)
@@ -106,11 +94,11 @@ class Sharded:
 
     def _pooled(self, parts: Sequence[PieceIds]) -> list[list[Floats]]:
         """Ask every part at once, and wait for all: one round trip."""
-        calls = [
-            pool.begin(partial(_ask, part, self._parts.dim))
-            for pool, part in zip(self._parts.pools, parts, strict=True)
-        ]
+        calls: list[Call] = []
         try:
+            for pool, part in zip(self._parts.pools, parts, strict=True):
+                # One by one: those begun are dropped if another cannot be.
+                calls.append(pool.begin(partial(_ask, part, self._parts.dim)))
             return [call.result() for call in calls]
         finally:
             for call in calls:
@@ -134,71 +122,3 @@ def _ask(part: PieceIds, dim: int, handle: Any) -> Any:
     chunks = chunks if chunks <= _MOST_CHUNKS else 1
     answer = handle.pool_in.options(num_returns=chunks).remote(chunks, part)
     return answer if chunks > 1 else [answer]
-
-
-def load(options: RayPoolOptions) -> Sharded:
-    """Plan, place the shards and wait until they have mapped their pieces. Raises LoadError."""
-    native: NativeDlrmOptions = make_inner(options).options
-    if not isinstance(native, NativeDlrmOptions):
-        raise LoadError(f"--shard {options.shard} is for --inner native_dlrm, not {options.inner}")
-    source = find_source(native.path, verify=native.verify)
-    check_shapes(source.dlrm)
-    layout = layout_of(source)
-    rules = make_rules(layout, source.ids, native.ids)
-    plan = _plan(source, options)
-    lanes = [make_lane(source.dlrm, native) for _ in range(usable_cpus() + options.ahead)]
-    properties = {
-        "lanes": str(len(lanes)),
-        **lanes[0][1].properties,
-        "ids": rules.text,
-        "shards": " ".join(str(len(pieces)) for pieces in plan),
-    }
-    spec = replace(
-        spec_of(native, source, layout, properties),
-        id_policies=rules.policies,
-        vocabularies=rules.vocabularies,
-    )
-    pools = _start(options, native, plan)
-    means = [number for number, table in enumerate(source.dlrm.tables) if table.mean]
-    dense = [lane for lane, _ in lanes]
-    sharded = Sharded(spec, rules, Parts(layout, plan, source.dlrm.dim, means, pools), dense)
-    for rows in {1, spec.max_batch_rows}:
-        sharded.prepare(ones(spec, rows))()
-    return sharded
-
-
-def _plan(source: Source, options: RayPoolOptions) -> Plan:
-    sizes = [
-        TableSize(len(table.data), row_bytes(table.kind, table.dim)) for table in source.dlrm.tables
-    ]
-    # A part without anything would only be asked for nothing.
-    return tuple(pieces for pieces in make_plan(sizes, options.shards, options.plan) if pieces)
-
-
-def _start(options: RayPoolOptions, native: NativeDlrmOptions, plan: Plan) -> list[Pool]:
-    """Place every part, each with as many replicas as the options say. Raises LoadError."""
-    join(options.address)
-    place = placer(Shard, Room(options.cpus, 0.0, _THREADS))
-    times = Times(options.call_timeout_s, options.patience_s, options.load_timeout_s)
-    bounds = bounds_of(options, native.max_batch_rows)
-    bounds = replace(bounds, most=bounds.least)
-    # As a shard sees it, which never reads the file whole.
-    identity = identity_of(find_source(native.path, verify=False))
-    pools = []
-    for number, pieces in enumerate(plan):
-        part = Part(native, identity, pieces)
-        pools.append(Pool(f"shard {number}", _placing(place, part), bounds, times, options.ahead))
-    try:
-        for pool in pools:
-            pool.place()
-        for pool in pools:
-            pool.start()
-    except BaseException:
-        for pool in pools:
-            pool.close()
-        raise
-    return pools
-
-
-def _placing(place: Callable[[Part], object], part: Part) -> Callable[[], object]:
-    return lambda: place(part)

@@ -1,4 +1,4 @@
-"""A batch's ids, shared out to where their rows are; what comes back, put together again."""
+"""A batch's ids, shared out to where their rows are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,23 +47,3 @@ def split(plan: Plan, table_rows: Sequence[int], lengths: Lengths, ids: Ids) -> 
             else PieceIds(np.empty((0, lengths.shape[1]), np.int32), ids[:0])
         )
     return found
-
-
-def join(plan: Plan, pooled: Sequence[Sequence[Floats]], out: Floats) -> None:
-    """Write into ``out`` (features, rows, dim) the sums of what each part has ``pooled``.
-
-    That is (rows, pieces, dim), its rows perhaps in several arrays. Sums are added in the order
-    of the parts, whichever came first.
-    """
-    begun: set[int] = set()
-    for pieces, chunks in zip(plan, pooled, strict=True):
-        start = 0
-        for sums in chunks:
-            rows = slice(start, start + len(sums))
-            start = rows.stop
-            for position, piece in enumerate(pieces):
-                if piece.table in begun:
-                    out[piece.table, rows] += sums[:, position]
-                else:
-                    out[piece.table, rows] = sums[:, position]
-        begun.update(piece.table for piece in pieces)
