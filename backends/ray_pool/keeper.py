@@ -9,8 +9,8 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
+from backends.ray_pool.alive import Alive
 from backends.ray_pool.members import Member, Members
-from backends.ray_pool.replica import Alive
 from backends.ray_pool.scaling import Bounds, Scaler
 from scheduler.errors import LoadError
 
@@ -28,6 +28,7 @@ class Keeper:
         self, name: str, members: Members, place: Callable[[], Any], bounds: Bounds
     ) -> None:
         self.waiting_rows = 0  # as the scheduler said last
+        self.ended = False  # nobody looks after the members any more
         self._name = name
         self._members = members
         self._new = place
@@ -72,9 +73,18 @@ class Keeper:
             self._kill(member)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        try:
+            while not self._stop.is_set():
+                self._try_to_look()
+                self._members.wait(_LOOK_EVERY_S)
+        finally:
+            self.ended = not self._stop.is_set()
+
+    def _try_to_look(self) -> None:
+        try:
             self._look(time.monotonic())
-            self._members.wait(_LOOK_EVERY_S)
+        except RayError:
+            _log.exception("%s: the cluster does not do as it is asked", self._name)
 
     def _look(self, now: float) -> None:
         for member in self._members.retired():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backends.ray_pool.replica import Alive
+from backends.ray_pool.alive import Alive
 from scheduler.errors import Code, ServingError
 
 

@@ -53,7 +53,12 @@ class Pool:
             raise
 
     def lanes_for(self, waiting_rows: int) -> int:
-        """Return how many calls may run at once now; ``waiting_rows`` is what scales the pool."""
+        """Return how many calls may run at once now; ``waiting_rows`` is what scales the pool.
+
+        Raises RuntimeError if nobody looks after the pool any more, which fails the model.
+        """
+        if self._keeper.ended:
+            raise RuntimeError(f"{self._name}: the thread that looks after it has ended")
         self._keeper.waiting_rows = waiting_rows
         return max(1, self._members.lanes_now)
 
@@ -112,12 +117,15 @@ class Call:
         what the actor raised.
         """
         while True:
+            left_s = max(0.0, self._give_up_s - time.monotonic())
             try:
-                left_s = max(0.0, self._give_up_s - time.monotonic())
                 return ray.get(self._answer, timeout=min(self._call_s, left_s))
             except RayTaskError:  # of the actor's own code, which is there
                 raise
             except RayError as error:
+                if left_s < self._call_s and isinstance(error, GetTimeoutError):
+                    detail = "no replica has answered in time"
+                    raise ServingError(Code.UNAVAILABLE, detail, retry_after_s=1.0) from error
                 self._pool.lost(self._tried[-1], error)
             finally:
                 self.drop()

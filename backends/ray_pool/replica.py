@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
 from backends.ray_pool.inner import Inner
 from backends.ray_pool.packing import Packed, unpack
@@ -34,19 +35,6 @@ class Refused:
         error = ServingError(self.code, self.detail, self.retry_after_s)
         error.missed = self.missed
         return error
-
-
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """What an actor says of itself; ``identity`` tells models apart, ``failure`` says why
-    none could be loaded.
-    """
-
-    pid: int
-    node: str
-    identity: str = ""
-    lanes: int = 1
-    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

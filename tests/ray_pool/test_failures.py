@@ -11,6 +11,7 @@ import pytest
 from backends.fake import FakeBackend
 from loadtest.lab.ray_cluster import RayCluster
 from scheduler.engine import Engine
+from scheduler.errors import Code, ServingError
 from tests.fixtures.requests import random_request
 from tests.ray_pool.conftest import Serve
 
@@ -86,3 +87,53 @@ async def test_a_killed_node_under_load_loses_no_request(serve: Serve, cluster: 
         await flow.until(lambda: backend.lanes_for(0) == 8)
         assert len(backend.processes()) == 4
         await flow.stop()
+
+
+async def test_nothing_of_a_batch_stays_in_the_cluster_or_is_held_by_the_gateway(
+    serve: Serve,
+) -> None:
+    import ray  # noqa: PLC0415
+
+    large = ("dense_features=300", "max_batch_rows=1000")  # more than the store holds, all together
+    async with serve(inner_options=large) as (engine, _):
+        core = ray._private.worker.global_worker.core_worker
+        local = FakeBackend(FakeBackend.Options(dense_features=300))
+        request = random_request(engine.spec(""), 1000, seed=1)
+        await engine.infer(request)
+        held = len(core.get_all_reference_counts())
+        for _ in range(120):
+            answer = await engine.infer(request)
+            assert np.array_equal(answer.outputs["default"], local.score(request))
+        del answer
+        assert len(core.get_all_reference_counts()) <= held
+
+
+async def test_without_any_replica_requests_wait_and_are_answered_once_one_is_back(
+    serve: Serve,
+) -> None:
+    async with serve(inner_options=_FAKE) as (engine, backend):
+        flow = Flow(engine, callers=3)
+        await flow.until(lambda: True)
+        os.kill(min(backend.processes()), signal.SIGKILL)
+        await flow.until(lambda: bool(backend.processes()))
+        await flow.stop()
+
+
+async def test_a_pool_without_hope_refuses_and_serves_again_when_there_is_room(
+    serve: Serve, cluster: RayCluster
+) -> None:
+    extra = cluster.add_node(cpus=8)
+    options = {"cpus": 5.0, "patience_s": 1.0, "call_timeout_s": 0.5, "inner_options": _FAKE}
+    async with serve(**options) as (engine, backend):
+        request = random_request(engine.spec(""), 2, seed=1)
+        await engine.infer(request)
+        await asyncio.get_running_loop().run_in_executor(None, cluster.kill_node, extra)
+        for _ in range(3):
+            with pytest.raises(ServingError) as caught:
+                await engine.infer(request)
+            assert caught.value.code is Code.UNAVAILABLE
+        assert engine.ready
+        cluster.add_node(cpus=8)
+        while not backend.processes():  # noqa: ASYNC110  # the pool has no event to wait for
+            await asyncio.sleep(0.05)
+        await engine.infer(request)

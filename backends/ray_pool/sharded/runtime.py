@@ -59,8 +59,9 @@ class Sharded:
         return self._rules.check(request)
 
     def lanes_for(self, waiting_rows: int) -> int:
-        """Return how many batches may be under way: as many as ever."""
-        del waiting_rows
+        """Return how many batches may be under way: as many as ever, for each shard takes each."""
+        for pool in self._parts.pools:
+            pool.lanes_for(waiting_rows)
         return self.lanes
 
     def prepare(self, batch: Batch) -> Compute:

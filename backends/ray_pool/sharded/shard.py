@@ -12,8 +12,8 @@ from backends.native_dlrm.layout import PLACE, table_layout
 from backends.native_dlrm.model import Dlrm, Table
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
+from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
-from backends.ray_pool.replica import Alive
 from backends.ray_pool.sharded.plan import Piece
 from backends.ray_pool.sharded.split import Floats, PieceIds
 from scheduler.errors import LoadError
