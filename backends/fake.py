@@ -102,6 +102,10 @@ class FakeBackend:
         """Make rows of ids; refuse those outside the tables. Raises ServingError."""
         return self._rules.check(request)
 
+    def checker(self) -> Callable[[InferRequest], Checked | None]:
+        """Return what checks, without the rest."""
+        return self._rules.check
+
     def prepare(self, batch: Batch) -> Compute:
         """Gather nothing; return ``run`` for ``batch``."""
         return partial(self.run, batch)

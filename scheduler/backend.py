@@ -62,6 +62,30 @@ class Backend(Protocol):
         """Release everything; no call follows."""
 
 
+@runtime_checkable
+class Elastic(Protocol):
+    """What a backend has besides if it computes elsewhere, with more machines now and fewer then.
+
+    ``lanes`` is then the most there can be. Its computations wait for others, so that the scheduler
+    never runs one on the event loop by its own choice.
+    """
+
+    def lanes_for(self, waiting_rows: int) -> int:
+        """Return how many batches may be computed at once now, while ``waiting_rows`` wait.
+
+        At least 1, also while none could be. Called on the event loop whenever a queue or a lane
+        has changed, so fast.
+        """
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """What a backend has besides if requests can be checked where it is not loaded."""
+
+    def checker(self) -> Callable[[InferRequest], Checked | None]:
+        """Return what ``check`` does, as something that can be pickled; valid after ``load``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """One embedding table: the name of its feature, its rows, their width, how they are stored."""

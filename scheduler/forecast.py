@@ -34,11 +34,11 @@ Floats = npt.NDArray[np.float64]
 
 
 class Forecast:
-    """Predict the seconds of one model's batches and waits."""
+    """Predict the seconds of one model's batches and waits, with so many ``lanes``."""
 
     def __init__(self, limits: Limits, lanes: int) -> None:
         self._limits = limits
-        self._lanes = lanes
+        self.lanes = lanes
         # As shares of a full batch, so that no unit decides how much the ridge holds it down.
         self._scales = np.array([OVERHEAD, 1 / limits.max_batch_rows, 1 / limits.max_batch_ids])
         self._weights = (0.0, 0.0, 0.0)
@@ -96,8 +96,8 @@ class Forecast:
             batches = float(math.ceil(batches))
             work_s += (batches - 1) * self._weights[0]
             # No matter how many lanes there are, one batch takes its time.
-            work_s /= min(batches, self._lanes)
-        return self._stretch.get(priority, 1.0) * (under_way_s / self._lanes + work_s)
+            work_s /= min(batches, self.lanes)
+        return self._stretch.get(priority, 1.0) * (under_way_s / self.lanes + work_s)
 
     def came_true(self, forecast_s: float, seconds: float, priority: int = 0) -> None:
         """Learn that what ``all_s`` forecast took ``seconds``.

@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from scheduler.backend import Backend
+from scheduler.backend import Backend, Elastic
 from scheduler.forecast import Forecast
 from scheduler.lanes import Clock, Job, Lanes, Wanted
 from scheduler.options import SchedulerOptions
@@ -31,7 +31,8 @@ class Runner:
         failed: Callable[[str], None],
     ) -> None:
         self._backend = backend
-        self._lane_count = backend.lanes
+        self._lane_count = self._most_lanes = backend.lanes
+        self._elastic = backend if isinstance(backend, Elastic) else None
         self.forecast = Forecast(options.limits(backend.spec), backend.lanes)
         self._clock = clock
         self._wanted = wanted
@@ -60,13 +61,20 @@ class Runner:
         """Whether no batch waits for a lane yet."""
         return len(self._running) <= self._lane_count
 
+    def adapt(self, waiting_rows: int) -> None:
+        """Use as many lanes as the backend has now, if it has more at one time than at another."""
+        if self._elastic is not None:
+            lanes = self._elastic.lanes_for(waiting_rows)
+            self._lane_count = self.forecast.lanes = max(1, min(lanes, self._most_lanes))
+
     def is_quick(self, load: Load, now: float) -> bool:
         """Return whether ``load`` is worth no hand-off: short by forecast, and no larger than seen.
 
         A forecast alone would let in a first large batch, of which small ones say little.
         """
         return (
-            load.rows <= self._quick.rows
+            self._elastic is None
+            and load.rows <= self._quick.rows
             and load.ids <= self._quick.ids
             and self.forecast.known(now)
             and self.forecast.batch_s(load.rows, load.ids) < self._inline_below_s

@@ -169,6 +169,7 @@ class Scheduler:
         self._report_queue()
 
     def _report_queue(self) -> None:
+        self._runner.adapt(self._queue.rows)
         self._observer.queued(self.spec, self._queue.rows, len(self._queue), len(self._runner))
 
     def _stop_waking(self) -> None:

@@ -7,14 +7,17 @@ import pytest
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
 from tests.fixtures.native import kernel_cache, native_backend
 from tests.fixtures.onnx import onnx_backend, onnx_folder
+from tests.fixtures.ray_cluster import cluster, ray_backend
 
 __all__ = [
     "certificates",
+    "cluster",
     "golden",
     "kernel_cache",
     "native_backend",
     "onnx_backend",
     "onnx_folder",
+    "ray_backend",
     "small_artifact",
     "small_backend",
 ]

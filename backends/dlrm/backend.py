@@ -1,6 +1,7 @@
 """The Backend protocol around a loaded DLRM, whatever computes it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from backends.ids.rules import IdRules
@@ -74,6 +75,10 @@ class DlrmBackend(ABC, Generic[LoadedModel]):
     def check(self, request: InferRequest) -> Checked | None:
         """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
         return self._model.rules.check(request)
+
+    def checker(self) -> Callable[[InferRequest], Checked | None]:
+        """Return what makes rows of ids, without the model."""
+        return self._model.rules.check
 
     def prepare(self, batch: Batch) -> Compute:
         """Gather ``batch`` into host buffers; return one forward over them."""

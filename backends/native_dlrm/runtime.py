@@ -83,13 +83,13 @@ def load(options: NativeDlrmOptions) -> Loaded:
     # A forward is one thread's work, and lanes run side by side. The setting is the process's.
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
-    layout = _layout(source)
+    layout = layout_of(source)
     rules = make_rules(layout, source.ids, options.ids)
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
     properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
     spec = replace(
-        _spec(options, source, layout, properties),
+        spec_of(options, source, layout, properties),
         id_policies=rules.policies,
         vocabularies=rules.vocabularies,
     )
@@ -107,18 +107,20 @@ def _live(dlrm: Dlrm) -> list[LiveTable]:
     ]
 
 
-def _layout(source: Source) -> JaggedLayout:
+def layout_of(source: Source) -> JaggedLayout:
+    """Return the names and sizes of a model's tables, in wire order."""
     tables = source.dlrm.tables
     rows = np.asarray([len(table.data) for table in tables], np.int64)
     return JaggedLayout(IDS, tuple(table.feature for table in tables), rows)
 
 
-def _spec(
+def spec_of(
     options: NativeDlrmOptions,
     source: Source,
     layout: JaggedLayout,
     properties: Mapping[str, str],
 ) -> ModelSpec:
+    """Return what the model of ``source`` takes and gives, and ``properties`` of how."""
     ids, floats = np.dtype(np.int64), np.dtype(np.float32)
     dense = source.dlrm.dense_features
     names = source.dense_names if len(source.dense_names) == dense else ()
@@ -149,7 +151,7 @@ def _warm_up(runtime: Runtime, spec: ModelSpec) -> None:
     """Compile every kernel, or read it from disk, and touch every buffer."""
     start = time.perf_counter()
     for rows in _buckets(spec.max_batch_rows):
-        runtime.prepare(_ones(spec, rows))()
+        runtime.prepare(ones(spec, rows))()
     _log.info(
         "%s computes by the %s kernel %s; warmed up in %.2f s", spec.name, spec.properties["plan"],
         spec.properties.get("instructions", ""), time.perf_counter() - start,
@@ -160,7 +162,8 @@ def _buckets(most: int) -> Iterator[int]:
     yield from {1, min(16, most), most}
 
 
-def _ones(spec: ModelSpec, rows: int) -> Batch:
+def ones(spec: ModelSpec, rows: int) -> Batch:
+    """Return a batch of ``rows`` rows to warm up with: the first row of each table, once."""
     dense, lengths, values = spec.inputs
     features = len(lengths.labels)
     inputs: dict[str, Array] = {

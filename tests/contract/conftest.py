@@ -40,7 +40,7 @@ def fake_backend() -> FakeBackend:
 
 
 # Add a backend of yours: a name here and a fixture of that name, which gives it loaded.
-BACKENDS = ["fake_backend", "small_backend", "native_backend", "onnx_backend"]
+BACKENDS = ["fake_backend", "small_backend", "native_backend", "onnx_backend", "ray_backend"]
 
 
 # In the default run onnx_backend meets these tests alone: the shell is the same for all.
@@ -49,9 +49,10 @@ _SCORES = "test_scores.py"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most of the third backend's tests to the slow run; they take half a minute."""
+    """Leave most tests of the third backend, and all on a cluster, to the slow run."""
     for item in items:
-        if "onnx_backend" in item.name and item.path.name != _SCORES:
+        short = "onnx_backend" in item.name and item.path.name == _SCORES
+        if ("onnx_backend" in item.name and not short) or "ray_backend" in item.name:
             item.add_marker(pytest.mark.slow)
 
 

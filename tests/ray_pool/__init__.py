@@ -1,0 +1,1 @@
+"""Narsil on a real Ray cluster of several nodes on this machine."""
