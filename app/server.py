@@ -21,6 +21,7 @@ from app.memory import settle_memory
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.open_files import allow_open_files
+from app.regions import SharedRegions
 from app.reloader import Reloader
 from app.repository.listing import PlaceError
 from app.repository.options import NONE, RepositoryOptions
@@ -84,6 +85,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
         watching.prometheus.also(parts.front_ends.families)
     models = _models(parts, engine, watching.prometheus)
     engine.companions = FolderCompanions(models.served)
+    if parts.server.shared_memory:
+        engine.regions = SharedRegions(parts.server.shared_memory)
     if parts.server.model_control:
         engine.control = models
     alone = parts.server.frontends <= 1
