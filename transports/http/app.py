@@ -19,7 +19,8 @@ class HttpApp:
 
     def __init__(self, engine: Engine, intake: Intake, *, metrics: bool = False) -> None:
         self._calls = Calls(engine, intake)
-        self._memory = SharedMemory(engine.regions, intake.limits.max_request_bytes)
+        self._engine = engine
+        self._max_bytes = intake.limits.max_request_bytes
         served = pages(engine, metrics=metrics)
         document_inference(served, engine)
         self._pages = KeyedPages(served, engine)
@@ -27,7 +28,8 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope["path"]
-        target = predict.target_in(path) or oip.target_in(path, self._memory)
+        memory = SharedMemory(self._engine.regions, self._max_bytes)
+        target = predict.target_in(path) or oip.target_in(path, memory)
         if target is None:
             await self._pages(scope, receive, send)
         else:
