@@ -21,7 +21,6 @@ from app.memory import settle_memory
 from app.models import ModelConfig, Served
 from app.observe import PrometheusObserver
 from app.open_files import allow_open_files
-from app.regions import SharedRegions
 from app.reloader import Reloader
 from app.repository.listing import PlaceError
 from app.repository.options import NONE, RepositoryOptions
@@ -34,6 +33,7 @@ from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
+from transports.regions import SharedRegions
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.shared_memory import SharedMemory
 
-from app.regions import SharedRegions
 from backends.fake import FakeBackend, FakeOptions
 from loadtest.drive import Plan
 from loadtest.lab import setting
@@ -34,6 +33,7 @@ from scheduler.regions import Region
 from transports.grpc.options import GrpcOptions
 from transports.grpc.server import GrpcTransport
 from transports.http.server import HttpOptions, HttpTransport
+from transports.regions import SharedRegions
 
 PREFIX = "narsil-lab-"
 LARGEST_ROWS = 16_384

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.regions import SharedRegions
 from tests.fixtures.oip_http import oip_served
 from tests.fixtures.pages import ADDRESS, examples, shell
+from transports.regions import SharedRegions
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from app.regions import FOLDER, SharedRegions
 from scheduler.types import Array, InferRequest
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES
 from tests.fixtures.shared_memory import shared
+from transports.regions import FOLDER, SharedRegions
 
 pytest.importorskip("tritonclient")
 

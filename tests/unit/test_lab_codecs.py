@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.regions import SharedRegions
 from loadtest.lab import shared_bodies
 from loadtest.lab.bodies import DENSE, LENGTHS, VALUES
 from loadtest.lab.codecs import forms, main
@@ -14,6 +13,7 @@ from scheduler.regions import Region
 from scheduler.types import InferRequest
 from transports.codecs import oip_http, oip_protobuf
 from transports.codecs.oip_shared import SharedMemory
+from transports.regions import SharedRegions
 
 
 def test_every_form_decodes_to_the_same_request() -> None:

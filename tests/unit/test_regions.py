@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.config import ServerOptions
-from app.regions import MAX_REGIONS, MAX_TOTAL_BYTES, SharedRegions
 from scheduler.errors import Code, ServingError
 from scheduler.regions import Region
+from transports.regions import MAX_REGIONS, MAX_TOTAL_BYTES, SharedRegions
 
 
 @pytest.fixture
