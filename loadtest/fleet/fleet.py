@@ -66,18 +66,7 @@ class _Fleet:
             for number in range(plan.balancers)
         ]  # fmt: skip
         count = plan.replicas * plan.shards
-        slower = (*plan.slower, *(1.0,) * (count - len(plan.slower)))
-        law = plan.box.service.law
-        self._servers = [
-            Server(
-                self._timeline,
-                plan.box,
-                self,
-                Draws(law, (seed, SERVICES, number + 1)),
-                slower[number],
-            )
-            for number in range(count)
-        ]
+        self._servers = [self._server(number, seed) for number in range(count)]
         self._up = [list(range(plan.replicas)) for _ in range(plan.shards)]
         seconds = arrivals[-1] if len(arrivals) else 0.0
         self._result = Result(seconds, [math.nan] * len(arrivals))
