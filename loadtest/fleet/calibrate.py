@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     about = manifest(arguments)
     bodies = workload.make_bodies(_shape(arguments), arguments.rows, 200, 0, "protobuf")
-    with measured.serving(_options(arguments)) as box:
+    with measured.serving(_options(arguments), apart=arguments.backend == COST) as box:
         calibration, points = Measurement(arguments, box, bodies).run()
     document = document_of(about, calibration, points)
     if arguments.json:

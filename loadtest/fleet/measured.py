@@ -108,15 +108,19 @@ def opened(bodies: Sequence[bytes], due_s: Times, warmup_s: float, seconds: floa
 
 
 @contextlib.contextmanager
-def serving(options: Sequence[str]) -> Iterator[Box]:
-    """Run ``box_server`` in a process of its own, on one processor; the caller gets the others."""
+def serving(options: Sequence[str], *, apart: bool) -> Iterator[Box]:
+    """Run ``box_server`` in a process of its own.
+
+    ``apart``: on one processor, and the caller on the others. A lane that computes needs one
+    beside the event loop's.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "loadtest.fleet.box_server", *options]
-    os.sched_setaffinity(0, cpus[:1])  # inherited
+    os.sched_setaffinity(0, cpus[:1] if apart else cpus)  # inherited
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     finally:
-        os.sched_setaffinity(0, cpus[1:] or cpus)
+        os.sched_setaffinity(0, cpus[1:] or cpus if apart else cpus)
     with process:
         assert process.stdout is not None
         try:
