@@ -10,7 +10,6 @@ first round's calibration comes to. Exit code 1 if a judged figure is more than 
 
 import argparse
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,36 +32,49 @@ _CLOSED = (1, 8, 64)
 
 
 @dataclass(slots=True)
+class Batches:
+    """Batches by rows: how many, and their seconds together."""
+
+    counted: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def take(self, run: Run) -> None:
+        """Add those of ``run``."""
+        for rows, (count, seconds) in run.statistics.batches.items():
+            before, before_s = self.counted.get(rows, (0, 0.0))
+            self.counted[rows] = (before + count, before_s + seconds)
+
+    def points(self) -> tuple[tuple[int, float], ...]:
+        """Return (rows, seconds) through them."""
+        return fitted(self.counted)
+
+
+@dataclass(slots=True)
 class Notes:
     """What the calibrating runs said, run by run."""
 
-    counts: Counter[int] = field(default_factory=Counter)
-    seconds: Counter[int] = field(default_factory=Counter)
+    batches: Batches = field(default_factory=Batches)
     hops_s: list[float] = field(default_factory=list)
     loops_s: list[float] = field(default_factory=list)
     lone_s: list[float] = field(default_factory=list)
 
     def take(self, run: Run, in_flight: int) -> None:
         """Note one closed loop."""
-        for rows, (count, seconds) in run.statistics.batches.items():
-            self.counts[rows] += count
-            self.seconds[rows] += seconds  # type: ignore[assignment]  # a Counter of floats
+        self.batches.take(run)
         if in_flight == _LONE:
             requests, waited_s = run.statistics.waited
             self.hops_s.append(waited_s / requests)
-            self.lone_s.append(run.outcome.response.percentile(50))
+            self.lone_s.append(run.mean_s)
         elif in_flight == _CROWD[-1]:
             self.loops_s.append(run.loop_cpu_s / run.outcome.answered)
 
     def calibration(self, arguments: argparse.Namespace) -> Calibration:
         """Return what follows from all of them."""
-        batches = {rows: (self.counts[rows], float(self.seconds[rows])) for rows in self.counts}
         return Calibration(
             backend=arguments.backend,
             lanes=1,
             max_batch_rows=arguments.max_batch_rows,
             rows=arguments.rows,
-            points=fitted(batches),
+            points=self.batches.points(),
             hop_s=stats.median(self.hops_s),
             loop_s=stats.median(self.loops_s),
             lone_s=stats.median(self.lone_s),
@@ -88,7 +100,8 @@ class Measurement:
             for point in self._loads:
                 point["runs"].append(self._measure(point, number))
         for point in self._loads:
-            runs = point.pop("runs")
+            runs, batches = point.pop("runs"), point.pop("batches")
+            point["points"] = batches.points()
             point["measured"] = {
                 name: float(np.median([run[name] for run in runs])) for name in curve.SHOWN
             }
@@ -105,11 +118,11 @@ class Measurement:
         alike = {"seconds": given.seconds, "warmup_s": given.warmup}
         seeds = [given.seed + number for number in range(given.rounds)]
         opened: list[dict[str, Any]] = [
-            {"rate": round(share * most, 1), "in_flight": 0, **alike, "seeds": seeds, "runs": []}
+            {"rate": round(share * most, 1), "in_flight": 0, **alike, "seeds": seeds, **_empty()}
             for share in given.loads
         ]
         closed: list[dict[str, Any]] = [
-            {"rate": 0.0, "in_flight": in_flight, **alike, "runs": []} for in_flight in _CLOSED
+            {"rate": 0.0, "in_flight": in_flight, **alike, **_empty()} for in_flight in _CLOSED
         ]
         return [*opened, *closed]
 
@@ -122,10 +135,15 @@ class Measurement:
         else:
             plan = measured.closed(self._bodies, point["in_flight"], given.seconds)
         run = self._box.run(plan)
+        point["batches"].take(run)
         response = run.outcome.response
         shares = {f"p{share}_ms": response.percentile(share) * 1e3 for share in (50, 90, 99)}
         rate = run.outcome.answered / max(run.outcome.elapsed_s, given.seconds)
         return {"requests_per_s": rate, "mean_ms": run.mean_s * 1e3, **shares}
+
+
+def _empty() -> dict[str, Any]:
+    return {"runs": [], "batches": Batches()}
 
 
 def _shape(arguments: argparse.Namespace) -> ModelShape:
@@ -166,7 +184,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = json.dumps(document, indent=1) + "\n"
         arguments.json.write_text(text, encoding="utf-8")
     print(json.dumps({**about, "calibration": document["calibration"]}))
-    return curve.report(calibration.box(), calibration.rows, points)
+    code = curve.report(calibration.box(), calibration.rows, points)
+    print("with the measured runs' own batch times:")
+    curve.report(calibration.box(), calibration.rows, points, own=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class Calibration:
     """Medians over the rounds. ``points`` are (rows, seconds) of batches.
 
     ``hop_s`` is from a lone request's arrival to its lane, ``loop_s`` the event loop's processor
-    time a request, ``lone_s`` what a lone request of ``rows`` takes by its client's clock.
+    time a request, ``lone_s`` what a lone request of ``rows`` takes by its client's clock (mean).
     """
 
     backend: str
@@ -36,8 +36,7 @@ class Calibration:
         A request costs the loop twice what its answer does. What a lone request takes beyond all
         that is known is the wire's.
         """
-        rows, seconds = zip(*self.points, strict=True)
-        service = Service(rows, seconds, constant)
+        service = service_of(self.points)
         known_s = service.of(self.rows) + 2 * self.hop_s + self.loop_s
         return Box(
             service=service,
@@ -54,6 +53,13 @@ class Calibration:
         """Read what ``asdict`` made of one."""
         points = tuple((int(rows), float(seconds)) for rows, seconds in document["points"])
         return cls(**{**document, "points": points})
+
+
+def service_of(points: Sequence[Sequence[float]]) -> Service:
+    """Return the service that goes through ``points``, (rows, seconds)."""
+    return Service(
+        tuple(int(rows) for rows, _ in points), tuple(seconds for _, seconds in points), constant
+    )
 
 
 def read(path: Path) -> tuple[Calibration, dict[str, Any]]:

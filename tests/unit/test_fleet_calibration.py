@@ -1,14 +1,14 @@
 """From measured batches to a simulated server, and the verdict on the two curves."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.fleet import calibrate, curve, scenarios
-from loadtest.fleet.calibration import Calibration, document_of, fitted, read
+from loadtest.fleet.calibration import Calibration, document_of, fitted, read, service_of
 from loadtest.fleet.closed import simulate_closed
 
 SLOW = pytest.mark.slow
@@ -27,7 +27,8 @@ def measured_as_simulated(factor: float, figure: str) -> list[dict[str, Any]]:
     points = []
     for point in POINTS:
         figures = curve.simulated(CALIBRATION.box(), CALIBRATION.rows, point)
-        points.append({**point, "measured": {**figures, figure: figures[figure] * factor}})
+        changed = {**figures, figure: figures[figure] * factor}
+        points.append({**point, "measured": changed, "points": CALIBRATION.points})
     return points
 
 
@@ -79,6 +80,15 @@ def test_a_judged_figure_beyond_a_tenth_is_exit_code_1(
     assert "32 in flight" in printed
 
 
+def test_the_runs_own_batch_times_tell_a_slow_machine_from_a_wrong_model(tmp_path: Path) -> None:
+    slower = [(rows, 1.5 * seconds) for rows, seconds in CALIBRATION.points]
+    box = replace(CALIBRATION.box(), service=service_of(slower))
+    measured = curve.simulated(box, CALIBRATION.rows, POINTS[1])
+    write(tmp_path / "one.json", [{**POINTS[1], "measured": measured, "points": slower}])
+    assert curve.main([str(tmp_path / "one.json")]) == 1
+    assert curve.main([str(tmp_path / "one.json"), "--own"]) == 0
+
+
 @pytest.mark.parametrize(
     "name", ["load", "failures", "shards", "updates", pytest.param("hedging", marks=SLOW),
              pytest.param("balancers", marks=SLOW)],
@@ -106,5 +116,5 @@ def test_a_real_server_is_calibrated_on_and_measured(
     assert calibration.box().service.of(10) >= 0.011
     assert calibration.box().service.of(256) >= 0.0356
     assert {point["in_flight"] for point in document["curve"]} == {0, 1, 8, 64}
-    again = curve.main([str(file)])
-    assert again == (1 if "NOT KEPT" in capsys.readouterr().out.split("\n| load")[-1] else 0)
+    printed = capsys.readouterr().out.partition("with the measured")[0]
+    assert curve.main([str(file)]) == (1 if "NOT KEPT" in printed else 0)
