@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("calibration", type=Path)
     add("scenario", choices=SCENARIOS)
-    add("--requests", type=int, default=100_000)
+    add("--requests", type=int, default=60_000)
     add("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
     calibration, document = read(arguments.calibration)

@@ -12,6 +12,7 @@ from loadtest.fleet.calibration import Calibration, document_of, fitted, read, s
 from loadtest.fleet.closed import simulate_closed
 
 SLOW = pytest.mark.slow
+MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "2026-11-fleet-cost.json"
 CALIBRATION = Calibration(
     backend="cost", lanes=1, max_batch_rows=100, rows=10,
     points=((10, 0.011), (50, 0.015), (100, 0.020)), hop_s=1e-4, loop_s=3e-4, lone_s=0.0125,
@@ -78,6 +79,11 @@ def test_a_judged_figure_beyond_a_tenth_is_exit_code_1(
     printed = capsys.readouterr().out
     assert ("NOT KEPT" in printed) == bool(code)
     assert "32 in flight" in printed
+
+
+@pytest.mark.parametrize("more", [(), ("--own",)])
+def test_the_measured_curve_of_the_documents_is_reproduced(more: tuple[str, ...]) -> None:
+    assert curve.main([str(MEASURED), *more]) == 0
 
 
 def test_the_runs_own_batch_times_tell_a_slow_machine_from_a_wrong_model(tmp_path: Path) -> None:
