@@ -13,6 +13,7 @@ from scheduler.types import Array, InferRequest
 from tests.fixtures.gates import Gate
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES
 from tests.fixtures.shared_memory import At, RefusedError, Shapes, Shared, Wire, shared
+from transports.codecs.oip_texts import MAX_TEXT_BYTES
 
 ROWS = 3
 INPUTS: dict[str, Array] = {
@@ -231,6 +232,18 @@ async def test_inputs_in_shared_memory_have_the_limit_of_a_body(tmp_path: Path) 
         refused = await refusal(served.http, At("out", 12), **{LENGTHS: many})
         assert refused.status == 413
         assert "have 1001 bytes up to here, the limit is 1000" in str(refused)
+
+
+async def test_texts_in_shared_memory_have_the_limit_of_any_other(
+    served: Shared, wire: Wire
+) -> None:
+    served.create("/narsil-texts", MAX_TEXT_BYTES + 1)
+    await wire.register(OUT)
+    await wire.register(Region("texts", "/narsil-texts", 0, MAX_TEXT_BYTES + 1))
+    shapes = {**SHAPES, "cat_0.values": ("BYTES", (1,))}
+    texts: dict[str, Array | At] = {"cat_0.values": At("texts", MAX_TEXT_BYTES + 1)}
+    with pytest.raises(RefusedError, match=f"above the limit of {MAX_TEXT_BYTES} bytes"):
+        await wire.infer(texts, shapes, At("out", OUT_BYTES))
 
 
 async def test_a_tensor_has_its_bytes_in_one_place_only(served: Shared) -> None:

@@ -158,9 +158,9 @@ def _input(entry: dict[str, Any], tail: Tail, shared: SharedInputs) -> Tensor:
         raise invalid(f"{where}: shape has an entry that is no integer")
     parameters = _parameters(entry, where)
     if REGION in parameters:
-        data = shared.read(where, parameters)
+        tensor = shared.read(name, datatype, shape, parameters)
         _check_alone(entry, parameters, where)
-        return tensor_from_raw(name, datatype, shape, data)
+        return tensor
     if "binary_data_size" not in parameters:
         return tensor_from_data(name, datatype, shape, _field(entry, "data", list, where))
     if "data" in entry:

@@ -150,8 +150,8 @@ def _shared(tensor: ModelInferRequest.InferInputTensor, shared: SharedInputs) ->
     where = f"tensor {shown(tensor.name)}"
     if tensor.HasField("contents") and tensor.contents.ListFields():
         raise invalid(f"{where}: has contents beside {REGION}, expected one of them")
-    data = shared.read(where, _plain(tensor.parameters))
-    return tensor_from_raw(tensor.name, tensor.datatype, tuple(tensor.shape), data)
+    parameters = _plain(tensor.parameters)
+    return shared.read(tensor.name, tensor.datatype, tuple(tensor.shape), parameters)
 
 
 def _contained(

@@ -5,7 +5,7 @@ any time. An output's are written once every output is known to have room.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -13,7 +13,8 @@ from scheduler.errors import Code, ServingError, invalid, shown
 from scheduler.regions import Regions, Window
 from scheduler.types import ModelSpec
 from transports.codecs import strict_json
-from transports.codecs.oip_tensors import Tensor
+from transports.codecs.oip_tensors import BYTES, Tensor, check_raw_size, tensor_from_raw
+from transports.codecs.oip_texts import check_text_size
 
 REGION = "shared_memory_region"
 SIZE = "shared_memory_byte_size"
@@ -76,11 +77,14 @@ class SharedInputs:
         self._memory = memory
         self._taken_bytes = 0
 
-    def read(self, where: str, parameters: Parameters) -> bytes:
-        """Return the bytes of the input ``where``.
+    def read(
+        self, name: str, datatype: str, shape: Sequence[int], parameters: Parameters
+    ) -> Tensor:
+        """Return the input ``name``; nothing is read that is not as large as its shape says.
 
         Raises ServingError (INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNSUPPORTED).
         """
+        where = f"tensor {shown(name)}"
         window = self._memory.place(where, parameters).window
         self._taken_bytes += window.size_bytes
         if self._taken_bytes > self._memory.max_bytes:
@@ -89,7 +93,10 @@ class SharedInputs:
                 f"{where}: the inputs in shared memory have {self._taken_bytes} bytes up to here,"
                 f" the limit is {self._memory.max_bytes}",
             )
-        return window.read()
+        check_raw_size(name, datatype, shape, window.size_bytes)
+        if datatype == BYTES:
+            check_text_size(where, window.size_bytes)
+        return tensor_from_raw(name, datatype, shape, window.read())
 
 
 def check_room(spec: ModelSpec, rows: int, places: Places) -> None:
