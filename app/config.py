@@ -86,7 +86,7 @@ class ServerOptions:
             )
         if self.shared_memory and self.frontends:
             raise ValueError(
-                f"shared_memory works within one process only: frontends must be 0 with it,"
+                "shared_memory is one process's own: frontends must be 0 with it,"
                 f" got {self.frontends}"
             )
         for name in ("drain_delay_s", "grace_s"):

@@ -143,3 +143,8 @@ def test_a_write_that_the_system_refuses_is_not_the_clients_fault(regions: Share
 def test_a_prefix_with_another_slash_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="beginning of a POSIX name"):
         ServerOptions(shared_memory=value)
+
+
+def test_front_ends_of_their_own_have_no_shared_memory_between_them() -> None:
+    with pytest.raises(ValueError, match="frontends must be 0 with it, got 2"):
+        ServerOptions(shared_memory="/narsil", frontends=2)
