@@ -58,6 +58,13 @@ class ServerOptions:
     deltas: str = field(
         default="", metadata={"help": "folder to watch for deltas of embedding rows"}
     )
+    shared_memory: str = field(
+        default="",
+        metadata={
+            "help": "how the names of shared memory objects begin that clients may register: "
+            "/NAME, or / for any; empty: none"
+        },
+    )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
 
     def __post_init__(self) -> None:
@@ -73,6 +80,16 @@ class ServerOptions:
             raise ValueError(
                 f"frontend_slot_bytes must be a power of two from {LEAST_SLOT_BYTES} to"
                 f" {MOST_SLOT_BYTES}, got {slots}"
+            )
+        if "/" in self.shared_memory.lstrip("/"):
+            raise ValueError(
+                "shared_memory must be / or the beginning of a POSIX name such as /narsil,"
+                f" got {self.shared_memory!r}"
+            )
+        if self.shared_memory and self.frontends:
+            raise ValueError(
+                "shared_memory is one process's own: frontends must be 0 with it,"
+                f" got {self.frontends}"
             )
         for name in ("drain_delay_s", "grace_s"):
             seconds = getattr(self, name)

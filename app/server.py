@@ -33,6 +33,7 @@ from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
 from transports.base import Transport
+from transports.regions import SharedRegions
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
         watching.prometheus.also(parts.front_ends.families)
     models = _models(parts, engine, watching.prometheus)
     engine.companions = FolderCompanions(models.served)
+    if parts.server.shared_memory:
+        engine.regions = SharedRegions(parts.server.shared_memory)
     if parts.server.model_control:
         engine.control = models
     alone = parts.server.frontends <= 1

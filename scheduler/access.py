@@ -11,7 +11,7 @@ class Caller(Protocol):
 
     @property
     def control(self) -> bool:
-        """Whether the client may load and unload models."""
+        """Whether the client may load and unload models, and register shared memory."""
 
     def begin(self) -> None:
         """Count a request. Raises ServingError (UNAUTHENTICATED, RATE_LIMITED)."""

@@ -15,6 +15,7 @@ from scheduler.lanes import Clock
 from scheduler.models import Models, check_loaded, still_loading
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
+from scheduler.regions import Regions
 from scheduler.reload import Remake, load_again
 from scheduler.routing import Routes
 from scheduler.scheduler import Scheduler
@@ -39,6 +40,7 @@ class Engine:
         self.control: ModelControl | None = None  # set where clients may load and unload models
         self.companions: Companions | None = None
         self.access: Access | None = None  # set where clients need API keys
+        self.regions: Regions | None = None  # set where clients may use shared memory
         self.refused: tuple[Refused, ...] = ()  # what should be served and is not, and why
         self._options = options
         self._clock = clock

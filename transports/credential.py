@@ -38,7 +38,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def not_allowed() -> ServingError:
-    """Return the refusal of a key that may not load and unload models."""
+    """Return the refusal of a key that is not for operators."""
     return ServingError(
-        Code.PERMISSION_DENIED, "this API key may not load and unload models (control = true)"
+        Code.PERMISSION_DENIED,
+        "this API key may not load and unload models, nor register shared memory (control = true)",
     )

@@ -5,7 +5,8 @@ sha256 = "9f86d081..."         or a list of two, while a new key takes over
 requests_per_s = 500           0, the default, is without a limit
 rows_per_s = 100_000
 burst_s = 1.0                  so many seconds' worth may come at once
-control = false                may load and unload models, if server.model_control is on
+control = false                may load and unload models, if server.model_control is on,
+                               and register shared memory, if server.shared_memory lets clients
 """
 
 import re

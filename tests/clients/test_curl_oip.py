@@ -1,6 +1,7 @@
 """The real curl, with the examples of ``docs/oip.md`` as they stand."""
 
 import asyncio
+import os
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.fixtures.oip_http import oip_served
 from tests.fixtures.pages import ADDRESS, examples, shell
+from transports.regions import SharedRegions
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
@@ -31,16 +33,19 @@ async def test_every_example_of_the_page_is_answered_as_it_says(tmp_path: Path) 
     assert [answers[0], refusal] == shown
 
 
-async def test_the_pages_python_example_prints_what_it_says(
+async def test_the_pages_python_examples_print_what_they_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("tritonclient.http")
-    (example,) = examples(PAGE, "python")
-
+    tensors, memory = examples(PAGE, "python")
+    name = f"narsil-test-{os.getpid()}"
     async with oip_served() as served:
-        source = example.replace(ADDRESS, served.url.removeprefix("http://"))
-        await asyncio.to_thread(exec, source, {})
-    assert capsys.readouterr().out.splitlines() == [str(SCORES)] * 3
+        served.engine.regions = regions = SharedRegions(name)
+        address = served.url.removeprefix("http://")
+        for example in (tensors, memory.replace("/ranker-1", f"/{name}")):
+            await asyncio.to_thread(exec, example.replace(ADDRESS, address), {})
+        assert regions.status() == []
+    assert capsys.readouterr().out.splitlines() == [str(SCORES)] * 4
 
 
 @pytest.mark.parametrize(

@@ -65,16 +65,25 @@ async def test_health_is_open_over_grpc_and_what_tells_of_models_needs_a_key(
 
 @on_module_loop
 @pytest.mark.parametrize("name", ["grpc", "grpc-grpcio"])
-async def test_only_a_key_with_control_may_load_and_unload(keyed: Keyed, name: str) -> None:
-    path = "/v2/repository/models/fake/unload"
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        ("/v2/repository/models/fake/unload", "RepositoryModelUnload"),
+        ("/v2/systemsharedmemory/region/a/register", "SystemSharedMemoryRegister"),
+        ("/v2/systemsharedmemory/unregister", "SystemSharedMemoryUnregister"),
+    ],
+)
+async def test_only_a_key_with_control_may_load_unload_and_register_memory(
+    keyed: Keyed, name: str, path: str, method: str
+) -> None:
     async with httpx.AsyncClient(base_url=keyed.served.urls["http"]) as http:
         assert (await http.post(path, headers=BEARER)).status_code == 403
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await oip_call(keyed.channels[name], "RepositoryModelUnload", KEY)
+            await oip_call(keyed.channels[name], method, KEY)
         assert refusal.value.code() is grpc.StatusCode.PERMISSION_DENIED
         keyed.write(control="true")
-        # Let through, to what is not served without server.model_control.
+        # Let through, to what is not served without server.model_control or shared_memory.
         assert (await http.post(path, headers=BEARER)).status_code == 501
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await oip_call(keyed.channels[name], "RepositoryModelUnload", KEY)
+            await oip_call(keyed.channels[name], method, KEY)
         assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -16,7 +16,7 @@ from tests.fixtures.raw_http import raw
 from tests.fixtures.requests import random_request
 from tests.fixtures.stub_engine import StubEngine
 from tests.fixtures.stub_serving import http_served, problem
-from transports.http.oip_pages import PAGE_BODY
+from transports.http.oip_body import PAGE_BODY
 
 PATHS = {"", "/versions/1"}
 FIGURES = {
@@ -245,6 +245,9 @@ async def test_openapi_documents_every_page_once(served: OipServed) -> None:
     expected = {
         "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/repository/index",
         "/v2/repository/models/{model}/load", "/v2/repository/models/{model}/unload",
+        "/v2/systemsharedmemory/status", "/v2/systemsharedmemory/region/{region}/status",
+        "/v2/systemsharedmemory/region/{region}/register", "/v2/systemsharedmemory/unregister",
+        "/v2/systemsharedmemory/region/{region}/unregister",
         *(
             f"/v2/models/{{model}}{version}{page}"
             for version in ("", "/versions/{version}")

@@ -9,8 +9,14 @@ from scheduler.errors import Code, ServingError
 from scheduler.types import InferResponse, ModelSpec, TensorSpec, Timing
 from tests.fixtures.oip_grpc import message_of, scores_of, typed_message_of
 from tests.fixtures.requests import random_request
-from transports.codecs.oip_protobuf import decode_request, encode_response, parse_request
+from transports.codecs.oip_protobuf import (
+    decode_request,
+    encode_response,
+    output_places,
+    parse_request,
+)
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
+from transports.codecs.oip_shared import NONE
 from transports.proto.open_inference_pb2 import ModelInferRequest
 
 INTEGERS = {
@@ -125,13 +131,22 @@ def test_a_message_of_countless_tensors_is_refused(field: str) -> None:
     assert refusal(message) == f"{field} has 4097 entries, above the limit of 4096"
 
 
-@pytest.mark.parametrize("field", ["inputs", "outputs"])
-@pytest.mark.parametrize("parameter", ["shared_memory_region", "classification"])
+@pytest.mark.parametrize(
+    ("field", "parameter"),
+    [("inputs", "classification"), ("outputs", "classification"),
+     ("inputs", "shared_memory_region")],
+)  # fmt: skip
 def test_what_only_other_servers_do_is_unsupported(field: str, parameter: str) -> None:
     message = ModelInferRequest()
     getattr(message, field).add(name="x").parameters[parameter].string_param = "r"
-    detail = refusal(message, Code.UNSUPPORTED)
-    assert detail == f"tensor 'x': {parameter} is not supported"
+    assert f"{parameter} is not supported" in refusal(message, Code.UNSUPPORTED)
+
+
+def test_outputs_in_shared_memory_are_unsupported_without_any() -> None:
+    message = ModelInferRequest()
+    message.outputs.add(name="x").parameters["shared_memory_region"].string_param = "r"
+    with pytest.raises(ServingError, match="output 'x': shared_memory_region is not supported"):
+        output_places(message, NONE)
 
 
 def test_the_fields_of_a_request_are_read() -> None:

@@ -3,8 +3,9 @@
     {"id": "7", "inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP32", "data": [1, 2]}],
      "outputs": [{"name": "y", "parameters": {"binary_data": true}}]}
 
-The values of any tensor may follow the JSON instead: binary tensor extension, ``oip_binary``. JSON
-has no NaN or infinity: refused in requests, ``null`` in answers; in binary they pass as bits.
+The values of any tensor may follow the JSON instead: binary tensor extension, ``oip_binary``; or be
+in shared memory: ``oip_shared``. JSON has no NaN or infinity: refused in requests, ``null`` in
+answers; in binary they pass as bits.
 Unknown fields and parameters are left alone, since clients send some of their own.
 """
 
@@ -21,6 +22,15 @@ from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs.oip_binary import Tail, joined, only_input
 from transports.codecs.oip_json import data_of, tensor_from_data
 from transports.codecs.oip_request import decode
+from transports.codecs.oip_shared import (
+    NONE,
+    REGION,
+    Place,
+    SharedInputs,
+    SharedMemory,
+    check_room,
+    write_outputs,
+)
 from transports.codecs.oip_tensors import (
     Tensor,
     check_echoed,
@@ -34,7 +44,7 @@ from transports.codecs.strict_json import parse_object, shown
 T = TypeVar("T")
 
 _REQUEST = "request"
-_UNSUPPORTED = ("classification", "shared_memory_region")
+_UNSUPPORTED = "classification"
 _WORDS: dict[type, str] = {
     str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer",
 }  # fmt: skip
@@ -44,27 +54,31 @@ MAX_TENSORS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How an answer is to look: the id and the parameters, if any, and which outputs are binary."""
+    """How an answer is to look: the id and the parameters, if any, and which outputs are binary.
+
+    ``places`` are those of outputs that go to shared memory.
+    """
 
     id: str | None = None
     parameters: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     all_binary: bool = False
     binary: Mapping[str, bool] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def is_binary(self, output: str) -> bool:
         """Return whether ``output`` follows the JSON."""
-        return self.binary.get(output, self.all_binary)
+        return output not in self.places and self.binary.get(output, self.all_binary)
 
 
 def decode_request(
-    body: bytes, json_bytes: int | None, spec: ModelSpec
+    body: bytes, json_bytes: int | None, spec: ModelSpec, memory: SharedMemory = NONE
 ) -> tuple[InferRequest, Asked]:
     """Return the request in ``body``, and how to answer it.
 
     ``json_bytes`` is how much of the body is JSON, None for all of it; 0 means that the body is
-    the only input's bytes and that the answer is binary too.
-    Raises ServingError (INVALID_REQUEST, UNSUPPORTED) whose detail names the field.
+    the only input's bytes and that the answer is binary too. Tensors may be in ``memory``.
+    Raises ServingError (INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNSUPPORTED) naming the field.
     """
     if json_bytes == 0:
         return decode(spec, [only_input(body, spec)], ()), Asked(all_binary=True)
@@ -76,12 +90,13 @@ def decode_request(
     document = parse_object(head)
     parameters = _parameters(document, _REQUEST)
     _check_plain(parameters)
-    asked = _asked(document, parameters)
+    asked = _asked(document, parameters, memory)
     check_echoed(asked.id or "", len(parameters))
-    tail = Tail(memoryview(body)[len(head) :])
-    inputs = [_input(entry, tail) for entry in _entries(document, "inputs")]
+    tail, shared = Tail(memoryview(body)[len(head) :]), SharedInputs(memory)
+    inputs = [_input(entry, tail, shared) for entry in _entries(document, "inputs")]
     tail.check_empty()
     request = decode(spec, inputs, asked.outputs)
+    check_room(spec, request.rows, asked.places)
     priority, timeout_s = priority_and_timeout_s(parameters, spec)
     named = dataclasses.replace(
         request,
@@ -94,12 +109,16 @@ def decode_request(
 
 
 def encode_response(response: InferResponse, asked: Asked) -> tuple[int | None, bytes]:
-    """Return how much of the answer is JSON, None for all of it, and the answer."""
+    """Return how much of the answer is JSON, None for all of it, and the answer.
+
+    Raises ServingError if an output's place in shared memory cannot be written to.
+    """
     tensors = tensors_of(response, asked.outputs)
+    write_outputs(tensors, asked.places)
     document: dict[str, Any] = {
         "model_name": response.model,
         "model_version": response.version,
-        "outputs": [_output(tensor, asked.is_binary(tensor.name)) for tensor in tensors],
+        "outputs": [_output(tensor, asked) for tensor in tensors],
     }
     if asked.id is not None:
         document["id"] = asked.id
@@ -110,9 +129,10 @@ def encode_response(response: InferResponse, asked: Asked) -> tuple[int | None, 
     return (len(head), joined(head, binary)) if binary else (None, head)
 
 
-def _asked(document: dict[str, Any], parameters: dict[str, Any]) -> Asked:
+def _asked(document: dict[str, Any], parameters: dict[str, Any], memory: SharedMemory) -> Asked:
     all_binary = _field(parameters, "binary_data_output", bool, _REQUEST, False)
     binary: dict[str, bool] = {}
+    places: dict[str, Place] = {}
     for entry in _entries(document, "outputs", []):
         name = _field(entry, "name", str, "an output")
         where = f"output {quoted(name)}"
@@ -120,11 +140,13 @@ def _asked(document: dict[str, Any], parameters: dict[str, Any]) -> Asked:
             raise invalid(f"{where}: asked for twice")
         own = _parameters(entry, where)
         binary[name] = _field(own, "binary_data", bool, where, all_binary)
+        if REGION in own:
+            places[name] = memory.place(where, own)
     given_id = _field(document, "id", str, _REQUEST) if "id" in document else None
-    return Asked(given_id, parameters, tuple(binary), all_binary, binary)
+    return Asked(given_id, parameters, tuple(binary), all_binary, binary, places)
 
 
-def _input(entry: dict[str, Any], tail: Tail) -> Tensor:
+def _input(entry: dict[str, Any], tail: Tail, shared: SharedInputs) -> Tensor:
     name, datatype, shape = map(entry.get, ("name", "datatype", "shape"))
     # At once for what is right, as there may be a hundred; what is wrong is found out after.
     if type(name) is not str or type(datatype) is not str or type(shape) is not list:
@@ -135,6 +157,10 @@ def _input(entry: dict[str, Any], tail: Tail) -> Tensor:
     if [*map(type, shape)].count(int) != len(shape):
         raise invalid(f"{where}: shape has an entry that is no integer")
     parameters = _parameters(entry, where)
+    if REGION in parameters:
+        tensor = shared.read(name, datatype, shape, parameters)
+        _check_alone(entry, parameters, where)
+        return tensor
     if "binary_data_size" not in parameters:
         return tensor_from_data(name, datatype, shape, _field(entry, "data", list, where))
     if "data" in entry:
@@ -143,9 +169,18 @@ def _input(entry: dict[str, Any], tail: Tail) -> Tensor:
     return tensor_from_raw(name, datatype, shape, tail.take(name, size_bytes))
 
 
-def _output(tensor: Tensor, is_binary: bool) -> dict[str, Any]:
+def _check_alone(entry: dict[str, Any], parameters: dict[str, Any], where: str) -> None:
+    for other in ("data", "binary_data_size"):
+        if other in entry or other in parameters:
+            raise invalid(f"{where}: has both {other} and {REGION}")
+
+
+def _output(tensor: Tensor, asked: Asked) -> dict[str, Any]:
     described = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
-    if is_binary:
+    place = asked.places.get(tensor.name)
+    if place is not None:
+        return {**described, "parameters": place.parameters(tensor.array.nbytes)}
+    if asked.is_binary(tensor.name):
         return {**described, "parameters": {"binary_data_size": tensor.array.nbytes}}
     return {**described, "data": data_of(tensor)}
 
@@ -166,9 +201,8 @@ def _entries(
 
 def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
     parameters: dict[str, Any] = _field(holder, "parameters", dict, where, {})
-    for name in _UNSUPPORTED:
-        if name in parameters:
-            raise ServingError(Code.UNSUPPORTED, f"{where}: parameter {name} is not supported")
+    if _UNSUPPORTED in parameters:
+        raise ServingError(Code.UNSUPPORTED, f"{where}: parameter {_UNSUPPORTED} is not supported")
     return parameters
 
 

@@ -1,11 +1,11 @@
 """The Open Inference Protocol's protobuf <-> requests and responses.
 
 Tensors come as raw bytes, which become read-only views of the parsed message, or as typed entries;
-answers are raw. Tensors in shared memory and classification are not served.
+answers are raw. Tensors may be in shared memory, ``oip_shared``. Classification is not served.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -13,6 +13,14 @@ from google.protobuf.message import DecodeError
 from scheduler.errors import Code, ServingError, invalid, shown
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs.oip_request import decode
+from transports.codecs.oip_shared import (
+    NONE,
+    REGION,
+    Places,
+    SharedInputs,
+    SharedMemory,
+    write_outputs,
+)
 from transports.codecs.oip_tensors import (
     BYTES,
     Tensor,
@@ -52,7 +60,8 @@ MAX_TENSORS = 4096
 # All but raw tensors: parsing it costs about 0.1 s a MiB at worst, on the event loop.
 MAX_TYPED_BYTES = 1 << 20
 _RAW_FIELD = ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
-_UNSERVED = ("shared_memory_region", "classification")
+_UNSERVED = "classification"
+_NOWHERE: Places = {}
 
 
 def parse_request(body: bytes) -> ModelInferRequest:
@@ -64,10 +73,12 @@ def parse_request(body: bytes) -> ModelInferRequest:
         raise invalid(f"message is not an inference.ModelInferRequest: {error}") from error
 
 
-def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
-    """Return the request of ``message`` for the model of ``spec``.
+def decode_request(
+    message: ModelInferRequest, spec: ModelSpec, memory: SharedMemory = NONE
+) -> InferRequest:
+    """Return the request of ``message`` for the model of ``spec``; inputs may be in ``memory``.
 
-    Raises ServingError (INVALID_REQUEST; UNSUPPORTED for what other servers do).
+    Raises ServingError (INVALID_REQUEST; PAYLOAD_TOO_LARGE; UNSUPPORTED for what other servers do).
     """
     _check_number("inputs", len(message.inputs))
     _check_number("outputs", len(message.outputs))
@@ -80,7 +91,8 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
     check_echoed(message.id, len(message.parameters))
     parameters = _plain(message.parameters)
     priority, timeout_s = priority_and_timeout_s(parameters, spec)
-    request = decode(spec, list(_tensors(message)), [output.name for output in message.outputs])
+    tensors = list(_tensors(message, SharedInputs(memory)))
+    request = decode(spec, tensors, [output.name for output in message.outputs])
     return dataclasses.replace(
         request,
         id=message.id,
@@ -91,21 +103,60 @@ def decode_request(message: ModelInferRequest, spec: ModelSpec) -> InferRequest:
     )
 
 
-def encode_response(response: InferResponse, asked: ModelInferRequest) -> ModelInferResponse:
-    """Return the answer to ``asked``, with its id and parameters and the outputs in its order."""
+def output_places(message: ModelInferRequest, memory: SharedMemory) -> Places:
+    """Return where the outputs go that ``message`` wants in ``memory``. Raises ServingError."""
+    return {
+        output.name: memory.place(f"output {shown(output.name)}", _plain(output.parameters))
+        for output in message.outputs
+        if REGION in output.parameters
+    }
+
+
+def encode_response(
+    response: InferResponse, asked: ModelInferRequest, places: Places = _NOWHERE
+) -> ModelInferResponse:
+    """Return the answer to ``asked``, with its id and parameters and the outputs in its order.
+
+    Raises ServingError if one of ``places`` cannot be written to.
+    """
     message = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=asked.id
     )
     message.parameters.MergeFrom(asked.parameters)
-    for tensor in tensors_of(response, [output.name for output in asked.outputs]):
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        message.raw_output_contents.append(tensor.array.tobytes())
+    tensors = tensors_of(response, [output.name for output in asked.outputs])
+    write_outputs(tensors, places)
+    for tensor in tensors:
+        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        place = places.get(tensor.name)
+        if place is not None:
+            _set(output.parameters, place.parameters(tensor.array.nbytes))
+        # Clients find the bytes of an output by its number, so that there is always an entry.
+        message.raw_output_contents.append(b"" if place else tensor.array.tobytes())
     return message
 
 
-def _tensors(message: ModelInferRequest) -> Iterator[Tensor]:
-    inputs = message.inputs
-    raw = message.raw_input_contents
+def _tensors(message: ModelInferRequest, shared: SharedInputs) -> Iterator[Tensor]:
+    """Yield the inputs; of those in shared memory the message has no contents."""
+    inputs: Sequence[ModelInferRequest.InferInputTensor] = message.inputs
+    elsewhere = [tensor for tensor in inputs if tensor.parameters and REGION in tensor.parameters]
+    if elsewhere:
+        for tensor in elsewhere:
+            yield _shared(tensor, shared)
+        inputs = [tensor for tensor in inputs if REGION not in tensor.parameters]
+    yield from _contained(inputs, message.raw_input_contents)
+
+
+def _shared(tensor: ModelInferRequest.InferInputTensor, shared: SharedInputs) -> Tensor:
+    where = f"tensor {shown(tensor.name)}"
+    if tensor.HasField("contents") and tensor.contents.ListFields():
+        raise invalid(f"{where}: has contents beside {REGION}, expected one of them")
+    parameters = _plain(tensor.parameters)
+    return shared.read(tensor.name, tensor.datatype, tuple(tensor.shape), parameters)
+
+
+def _contained(
+    inputs: Sequence[ModelInferRequest.InferInputTensor], raw: Sequence[bytes]
+) -> Iterator[Tensor]:
     if raw and len(raw) != len(inputs):
         raise invalid(
             f"raw_input_contents has {len(raw)} entries, expected one for each of the"
@@ -157,14 +208,19 @@ def _plain(parameters: Mapping[str, InferParameter]) -> dict[str, bool | int | f
     return plain
 
 
+def _set(parameters: MutableMapping[str, InferParameter], plain: Mapping[str, str | int]) -> None:
+    for name, value in plain.items():
+        if isinstance(value, str):
+            parameters[name].string_param = value
+        else:
+            parameters[name].int64_param = value
+
+
 def _check_number(field: str, entries: int) -> None:
     if entries > MAX_TENSORS:
         raise invalid(f"{field} has {entries} entries, above the limit of {MAX_TENSORS}")
 
 
 def _check_served(name: str, parameters: Iterable[str]) -> None:
-    for parameter in _UNSERVED:
-        if parameter in parameters:
-            raise ServingError(
-                Code.UNSUPPORTED, f"tensor {shown(name)}: {parameter} is not supported"
-            )
+    if _UNSERVED in parameters:
+        raise ServingError(Code.UNSUPPORTED, f"tensor {shown(name)}: {_UNSERVED} is not supported")

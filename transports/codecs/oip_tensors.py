@@ -106,12 +106,7 @@ def tensor_from_raw(
     # One pass for what is right, as there may be a hundred tensors; the reasons are sought after.
     plain = len(shape) <= _MAX_DIMENSIONS and min(shape, default=1) > 0
     if not plain or math.prod(shape) * dtype.itemsize != len(data):
-        expected = _entries(name, shape, dtype) * dtype.itemsize
-        if len(data) != expected:
-            raise invalid(
-                f"{_label(name)}: has {len(data)} bytes, expected {expected}:"
-                f" shape {list(shape)} of {datatype}"
-            )
+        check_raw_size(name, datatype, shape, len(data))
     if dtype.kind == "b":  # numpy takes any byte but 0 and 1 for neither true nor false
         flat: Array = np.frombuffer(data, np.uint8) != 0
     else:
@@ -120,6 +115,22 @@ def tensor_from_raw(
     aligned = flat if flat.flags.aligned else flat.copy()
     shaped = aligned if len(shape) == 1 else aligned.reshape(shape)
     return Tensor(name, datatype, tuple(shape), shaped)
+
+
+def check_raw_size(name: str, datatype: str, shape: Sequence[int], size_bytes: int) -> None:
+    """Refuse a number of bytes that is not what the shape says; texts have any.
+
+    Raises ServingError (INVALID_REQUEST) naming the tensor, the bytes expected and found.
+    """
+    if datatype == BYTES:
+        return
+    dtype = tensor_dtype(name, datatype)
+    expected = _entries(name, shape, dtype) * dtype.itemsize
+    if size_bytes != expected:
+        raise invalid(
+            f"{_label(name)}: has {size_bytes} bytes, expected {expected}:"
+            f" shape {list(shape)} of {datatype}"
+        )
 
 
 def tensor_from_values(name: str, datatype: str, shape: Sequence[int], values: Array) -> Tensor:

@@ -30,10 +30,7 @@ def ids_of_texts(spec: ModelSpec, tensor: Tensor) -> Array:
         few = ", ".join(f"{name}.values" for name in list(spec.vocabularies)[:5])
         takes = f"only {few} take texts" if few else "no input of the model takes texts"
         raise invalid(f"{label}: datatype {BYTES!r} is not supported: {takes}")
-    if tensor.array.nbytes > MAX_TEXT_BYTES:
-        raise invalid(
-            f"{label}: has {tensor.array.nbytes} bytes, above the limit of {MAX_TEXT_BYTES} bytes"
-        )
+    check_text_size(label, tensor.array.nbytes)
     texts = list(_texts(label, tensor.array))
     expected = int(np.prod(tensor.shape, dtype=object))
     if len(texts) != expected:
@@ -41,6 +38,12 @@ def ids_of_texts(spec: ModelSpec, tensor: Tensor) -> Array:
             f"{label}: has {len(texts)} entries, expected {expected}: shape {list(tensor.shape)}"
         )
     return vocabulary.ids_of(texts).reshape(tensor.shape)
+
+
+def check_text_size(label: str, size_bytes: int) -> None:
+    """Refuse texts of more bytes than are read. Raises ServingError (INVALID_REQUEST)."""
+    if size_bytes > MAX_TEXT_BYTES:
+        raise invalid(f"{label}: has {size_bytes} bytes, above the limit of {MAX_TEXT_BYTES} bytes")
 
 
 def _texts(label: str, array: Array) -> Iterator[str]:

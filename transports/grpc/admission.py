@@ -10,8 +10,12 @@ from transports.grpc.methods import Arrival
 OPEN_SERVICES = (f"/{health.SERVICE}/", "/grpc.reflection.")
 OPEN = frozenset(f"/{inference.SERVICE}/{name}" for name in ("ServerLive", "ServerReady"))
 CONTROL = frozenset(
-    f"/{inference.SERVICE}/{name}" for name in ("RepositoryModelLoad", "RepositoryModelUnload")
-)
+    f"/{inference.SERVICE}/{name}"
+    for name in (
+        "RepositoryModelLoad", "RepositoryModelUnload",
+        "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+    )
+)  # fmt: skip
 
 
 class Admission:

@@ -98,7 +98,7 @@ class Calls:
     ) -> None:
         self._engine = engine
         self._model_keys = model_keys
-        self._max_message_bytes = max_message_bytes
+        self.max_message_bytes = max_message_bytes
         self._closing = False
         self._closed = asyncio.Event()
 
@@ -154,8 +154,8 @@ class Calls:
         if self._closing:
             await self._closed.wait()
             raise ServingError(Code.UNAVAILABLE, "the server is shutting down")
-        if len(body) > self._max_message_bytes:
-            raise too_large(len(body), self._max_message_bytes)
+        if len(body) > self.max_message_bytes:
+            raise too_large(len(body), self.max_message_bytes)
         call.timeout_s = call.arrival.left_s
         if call.timeout_s <= 0:
             raise ServingError(Code.DEADLINE_EXCEEDED, "the deadline passed before the call began")

@@ -4,7 +4,13 @@ from collections.abc import AsyncIterator
 
 from scheduler.engine import Engine
 from scheduler.errors import ServingError
-from transports.codecs.oip_protobuf import decode_request, encode_response, parse_request
+from transports.codecs.oip_protobuf import (
+    decode_request,
+    encode_response,
+    output_places,
+    parse_request,
+)
+from transports.codecs.oip_shared import SharedMemory, check_room
 from transports.grpc.calls import Call, Calls
 from transports.grpc.management import Management
 from transports.grpc.methods import Arrival, Reply, Send, Stream, Unary
@@ -70,7 +76,10 @@ class InferenceService:
         call.message_id = message.id
         call.named = named(self._engine, message.model_name, message.model_version)
         spec = self._engine.spec(message.model_name, message.model_version)
-        request = call.merged(decode_request(message, spec))
-        response = await self._engine.infer(request)
+        memory = SharedMemory(self._engine.regions, self._calls.max_message_bytes)
+        decoded = decode_request(message, spec, memory)
+        places = output_places(message, memory)
+        check_room(spec, decoded.rows, places)
+        response = await self._engine.infer(call.merged(decoded))
         call.answered(response)
-        return encode_response(response, message)
+        return encode_response(response, message, places)

@@ -6,8 +6,9 @@ from typing import Any
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
-from transports import repository
+from transports import repository, shared_memory
 from transports.codecs.oip_protobuf_model import config_message, metadata_message
+from transports.grpc.memory import MemoryMethods
 from transports.grpc.messages import unary
 from transports.grpc.methods import Unary
 from transports.grpc.statistics import statistics_message
@@ -34,6 +35,7 @@ class Management:
             "RepositoryIndex": unary(oip.RepositoryIndexRequest, self._index),
             "RepositoryModelLoad": unary(oip.RepositoryModelLoadRequest, self._load),
             "RepositoryModelUnload": unary(oip.RepositoryModelUnloadRequest, self._unload),
+            **MemoryMethods(self._engine).methods(),
         }
 
     async def _server_live(self, request: Any) -> Any:
@@ -104,3 +106,5 @@ class Management:
         yield "schedule_policy"
         if statistics_of(self._engine) is not None:
             yield "statistics"
+        if self._engine.regions is not None:
+            yield shared_memory.EXTENSION

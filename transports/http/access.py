@@ -15,7 +15,8 @@ from transports.http.problem import MEDIA_TYPE, problem_of
 OPEN = frozenset(
     ("/livez", "/readyz", "/startupz", "/healthz", "/ping", "/v2/health/live", "/v2/health/ready")
 )
-_CONTROL = "/v2/repository/models/"
+_CONTROL = ("/v2/repository/models/", "/v2/systemsharedmemory/")
+_STATUS = "/status"
 
 
 def caller_of(engine: Engine, path: str, headers: Mapping[bytes, bytes]) -> Caller | None:
@@ -28,7 +29,7 @@ def caller_of(engine: Engine, path: str, headers: Mapping[bytes, bytes]) -> Call
     caller = engine.access.caller(
         credential_in(_text(headers, AUTHORIZATION), _text(headers, API_KEY))
     )
-    if path.startswith(_CONTROL) and not caller.control:
+    if path.startswith(_CONTROL) and not path.endswith(_STATUS) and not caller.control:
         raise not_allowed()
     caller.begin()
     return caller

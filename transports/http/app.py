@@ -6,6 +6,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import Receive, Scope, Send
 
 from scheduler.engine import Engine
+from transports.codecs.oip_shared import SharedMemory
 from transports.http import oip, predict
 from transports.http.access import KeyedPages
 from transports.http.call import Calls
@@ -18,6 +19,8 @@ class HttpApp:
 
     def __init__(self, engine: Engine, intake: Intake, *, metrics: bool = False) -> None:
         self._calls = Calls(engine, intake)
+        self._engine = engine
+        self._max_bytes = intake.limits.max_request_bytes
         served = pages(engine, metrics=metrics)
         document_inference(served, engine)
         self._pages = KeyedPages(served, engine)
@@ -25,7 +28,8 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope["path"]
-        target = predict.target_in(path) or oip.target_in(path)
+        memory = SharedMemory(self._engine.regions, self._max_bytes)
+        target = predict.target_in(path) or oip.target_in(path, memory)
         if target is None:
             await self._pages(scope, receive, send)
         else:

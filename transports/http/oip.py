@@ -6,6 +6,7 @@ from functools import partial
 
 from scheduler.types import InferRequest, InferResponse, ModelSpec
 from transports.codecs.oip_http import Asked, decode_request, encode_response
+from transports.codecs.oip_shared import SharedMemory
 from transports.http.call import Encode, Form, Headers, Target
 from transports.http.head import JSON, whole
 
@@ -15,21 +16,21 @@ JSON_BYTES = b"inference-header-content-length"
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
 
-def target_in(path: str) -> Target | None:
+def target_in(path: str, memory: SharedMemory) -> Target | None:
     """Return what an infer path asks for; None for any other path."""
     found = _INFER.fullmatch(path) if path.endswith("/infer") else None
-    return found and Target(found[1], found[2] or "", _form)
+    return found and Target(found[1], found[2] or "", partial(_form, memory))
 
 
-def _form(headers: Mapping[bytes, bytes]) -> Form:
+def _form(memory: SharedMemory, headers: Mapping[bytes, bytes]) -> Form:
     """Ask no content type: Triton's client sends none, and the length says what is what."""
     json_bytes = whole(headers, JSON_BYTES)
-    return Form(json_bytes, partial(_decode, json_bytes))
 
+    def decode(body: bytes, spec: ModelSpec) -> tuple[InferRequest, Encode]:
+        request, asked = decode_request(body, json_bytes, spec, memory)
+        return request, partial(_encode, asked)
 
-def _decode(json_bytes: int | None, body: bytes, spec: ModelSpec) -> tuple[InferRequest, Encode]:
-    request, asked = decode_request(body, json_bytes, spec)
-    return request, partial(_encode, asked)
+    return Form(json_bytes, decode)
 
 
 def _encode(asked: Asked, response: InferResponse) -> tuple[Headers, bytes]:

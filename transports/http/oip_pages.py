@@ -2,34 +2,25 @@
 
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request, Response
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid
-from transports import repository
-from transports.codecs.strict_json import parse_object, shown
+from transports import repository, shared_memory
+from transports.codecs.strict_json import shown
 from transports.http import oip_models
-from transports.http.body import Body
-from transports.http.intake import BodyLimits, Intake
+from transports.http.intake import Intake
+from transports.http.oip_body import PAGE_BODY, Document, document_in
+from transports.http.oip_memory import add_shared_memory
 from transports.statistics import statistics_of
-
-Document: TypeAlias = dict[str, Any]
 
 # Of Triton's extensions, those that are served. Clients ask for the rest only if it is named.
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "schedule_policy")
 STATISTICS = "statistics"
 
-# The body of a page's request is one object with a flag or two.
-PAGE_BODY = BodyLimits(
-    max_request_bytes=4096, max_json_bytes=4096, max_buffered_bytes=1 << 20, body_timeout_s=10.0
-)
-
 _UNSERVED = {
     "GET": (
-        "/v2/{memory}sharedmemory/status",
-        "/v2/{memory}sharedmemory/region/{region}/status",
         "/v2/models/{model}/trace/setting",
         "/v2/trace/setting",
         "/v2/logging",
@@ -42,9 +33,6 @@ _UNSERVED = {
         "/v2/models/{model}/trace/setting",
         "/v2/repository/{repository}/models/{model}/load",
         "/v2/repository/{repository}/models/{model}/unload",
-        "/v2/{memory}sharedmemory/region/{region}/register",
-        "/v2/{memory}sharedmemory/region/{region}/unregister",
-        "/v2/{memory}sharedmemory/unregister",
         "/v2/trace/setting",
         "/v2/logging",
     ),
@@ -58,6 +46,7 @@ def oip_pages(engine: Engine) -> APIRouter:
     _add_statistics(router, engine)  # first: "stats" would be a model's name
     _add_models(router, engine)
     _add_repository(router, engine)
+    add_shared_memory(router, engine)
     return router
 
 
@@ -100,6 +89,8 @@ def _optional_extensions(engine: Engine) -> Iterator[str]:
         yield STATISTICS
     if engine.control is not None:
         yield repository.EXTENSION
+    if engine.regions is not None:
+        yield shared_memory.EXTENSION
 
 
 def _add_models(router: APIRouter, engine: Engine) -> None:
@@ -143,14 +134,14 @@ def _add_repository(router: APIRouter, engine: Engine) -> None:
     @router.post("/repository/index")
     async def index(request: Request) -> list[Document]:
         """List the models; with `{"ready": true}` only those that are ready."""
-        document = await _document(request, intake)
+        document = await document_in(request, intake)
         models = repository.index(engine, only_ready=document.get("ready") is True)
         return [model._asdict() for model in models]
 
     @router.post("/repository/models/{model}/load")
     async def load(model: str, request: Request) -> Document:
         """Load the model's files anew, if `server.model_control` lets clients do that."""
-        parameters = (await _document(request, intake)).get("parameters", {})
+        parameters = (await document_in(request, intake)).get("parameters", {})
         if not isinstance(parameters, dict):
             raise invalid(f"parameters is {shown(parameters)}, expected an object")
         await repository.load(engine, model, "", parameters)
@@ -159,19 +150,9 @@ def _add_repository(router: APIRouter, engine: Engine) -> None:
     @router.post("/repository/models/{model}/unload")
     async def unload(model: str, request: Request) -> Document:
         """Serve the model no longer, if `server.model_control` lets clients do that."""
-        await _document(request, intake)
+        await document_in(request, intake)
         await repository.unload(engine, model, "")
         return {}
-
-
-async def _document(request: Request, intake: Intake) -> Document:
-    """Return the request's object, empty if it has no body. Raises ServingError."""
-    body = Body(request.receive, intake)
-    try:
-        content = await body.read(None, json_bytes=None)
-    finally:
-        body.release()
-    return parse_object(content) if content else {}
 
 
 def _check_ready(engine: Engine) -> None:

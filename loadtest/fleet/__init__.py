@@ -1,0 +1,1 @@
+"""A discrete-event simulation of one server and of many, calibrated on a real one."""
