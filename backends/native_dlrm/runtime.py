@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from backends.compiled.rows import find_rows_kernel, hashed_ids
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, IDS, Staging
 from backends.dlrm.live import LiveTable, LiveTables
@@ -83,8 +85,8 @@ def load(options: NativeDlrmOptions) -> Loaded:
     # A forward is one thread's work, and lanes run side by side. The setting is the process's.
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
-    layout = _layout(source)
-    rules = make_rules(layout, source.ids, options.ids)
+    layout, cache = _layout(source), Path(options.cache_dir)
+    rules = make_rules(layout, source.ids, options.ids, partial(hashed_ids, cache))
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
     properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
@@ -94,7 +96,7 @@ def load(options: NativeDlrmOptions) -> Loaded:
         vocabularies=rules.vocabularies,
     )
     _warm_up(runtime, spec)
-    tables = LiveTables(_live(source.dlrm), runtime.lanes.held)
+    tables = LiveTables(_live(source.dlrm), runtime.lanes.held, partial(find_rows_kernel, cache))
     return Loaded(runtime, layout, rules, spec, lanes, tables)
 
 

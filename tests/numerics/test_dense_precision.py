@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backends.compiled.build import NoKernelError
 from backends.native_dlrm.compiled import CompiledWeights, Kernel
-from backends.native_dlrm.compiler import NoKernelError, load_library
+from backends.native_dlrm.compiler import load_library
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from scheduler.backend import Backend
 from scheduler.errors import LoadError
