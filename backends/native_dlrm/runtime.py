@@ -22,7 +22,7 @@ from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
 from backends.native_dlrm.choice import Choice, choose
 from backends.native_dlrm.model import Dlrm
-from backends.native_dlrm.options import NativeDlrmOptions
+from backends.native_dlrm.options import COPY, NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from scheduler.backend import Compute, TableSpec
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
@@ -78,7 +78,7 @@ class Loaded:
 
 def load(options: NativeDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
-    source = find_source(options.path, verify=options.verify)
+    source = find_source(options.path, verify=options.verify, copy=options.tables == COPY)
     check_shapes(source.dlrm)
     if options.verify:
         check_rows(source.dlrm)
@@ -89,7 +89,12 @@ def load(options: NativeDlrmOptions) -> Loaded:
     rules = make_rules(layout, source.ids, options.ids, partial(hashed_ids, cache))
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
-    properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
+    properties = {
+        "lanes": str(lanes),
+        "tables": options.tables,
+        **choice.properties,
+        "ids": rules.text,
+    }
     spec = replace(
         _spec(options, source, layout, properties),
         id_policies=rules.policies,
