@@ -30,7 +30,7 @@ def test_either_kernel_gives_the_artifacts_scores_and_is_named(
         pytest.skip(str(error))
     backend = load_native(small_artifact, kernel_cache, lanes=1, kernel=kernel)
     scores = backend.prepare(Batch((golden.request(),)))()[OUTPUT].astype(np.float64)
-    assert abs(scores - golden.int8[OUTPUT].astype(np.float64)).max() <= 1e-6
+    assert abs(scores - golden.served[OUTPUT].astype(np.float64)).max() <= 1e-6
     assert backend.spec.properties["plan"] == kernel
     assert ("instructions" in backend.spec.properties) == (kernel == "compiled")
 
