@@ -118,7 +118,11 @@ class Session:
         return processes.Job(
             scheme=kind.scheme,
             target=target(
-                kind, setting.url, str(given.ca), given.timeout_ms or math.inf, given.model or ""
+                kind,
+                setting.url,
+                str(given.ca),
+                given.timeout_ms or math.inf,
+                given.model or (self.shape.name if kind.names_model else ""),
             ),
             folder=self._requests(setting),
             encoding=kind.encoding,
