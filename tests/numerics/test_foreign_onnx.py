@@ -40,7 +40,7 @@ def test_it_is_served_with_the_scores_that_it_has_elsewhere(
     (found,) = backend.prepare(Batch((request,)))().values()
     expected = scores(request)
     assert expected.std() > 0.05
-    assert np.abs(found - expected).max() <= 1e-6
+    assert np.allclose(found, expected, rtol=0, atol=1e-6)
     ids = request.inputs[VALUES].copy()
     ids[0] = ROWS[0]
     with pytest.raises(ServingError, match="feature 'size' row 0 has id 7") as refusal:
