@@ -116,7 +116,7 @@ class DeltaFolder:
         outcome = FileOutcome(name, "refused", "", "", "", 0, 0, time.time())
         try:
             body = await run_in_thread(lambda: self._read(name), "deltas")
-            delta = await updates.decode(body, is_json=name.endswith(".json"))
+            delta = await updates.decode([body], is_json=name.endswith(".json"))
             outcome = replace(outcome, model=delta.model, version=delta.version)
             applied = await updates.apply(self._engine, delta)
         except ServingError as error:

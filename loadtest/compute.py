@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from backends.dlrm.manifest import GOLDEN_SCORES
 from loadtest import floor, workload
 from loadtest.candidates import BASE, Candidate, Hashing, Prepares, load
 from loadtest.command import machine
@@ -65,8 +66,12 @@ def golden_errors(
     Without BASE, which needs PyTorch, the scores are compared with those of the export.
     """
     with np.load(artifact / "golden.npz") as golden:
-        inputs = {key: golden[key] for key in golden.files if not key.startswith(("fp32", "int8"))}
-        recorded = {key: golden[key] for key in golden.files if key.startswith("int8")}
+        inputs = {
+            key: golden[key]
+            for key in golden.files
+            if not key.startswith(("fp32.", *GOLDEN_SCORES))
+        }
+        recorded = {key: golden[key] for key in golden.files if key.startswith(GOLDEN_SCORES)}
     batch = Batch((InferRequest("", len(inputs[DENSE]), inputs),))
     scores = {one.name: _flat(one.backend.prepare(batch)()) for one in candidates}
     base = scores[BASE] if BASE in scores else _flat(recorded)

@@ -8,12 +8,13 @@ import numpy as np
 import orjson
 from google.protobuf.message import DecodeError
 
+from loadtest import oip_http
 from scheduler.types import Array
 from transports.codecs.oip_tensors import datatype_of
 from transports.codecs.predictor_client import decode_response, encode_request
 from transports.proto import open_inference_pb2
 
-Encoding = Literal["json", "protobuf", "oip"]
+Encoding = Literal["json", "protobuf", "oip", "oip-json", "oip-binary"]
 DENSE, LENGTHS, VALUES = "float_features", "id_list_features.lengths", "id_list_features.values"
 
 
@@ -44,8 +45,13 @@ def encode(
             raise ValueError("predictor.proto knows no context")
         return encode_request(len(inputs[DENSE]), inputs)
     user, own = _parted(inputs, context)
-    if encoding == "oip":
-        return _encode_oip(model, {f"context.{name}": array for name, array in user.items()} | own)
+    if encoding in {"oip", "oip-json", "oip-binary"}:
+        named = {f"context.{name}": array for name, array in user.items()} | own
+        if encoding == "oip":
+            return _encode_oip(model, named)
+        return (
+            oip_http.encode_json(named) if encoding == "oip-json" else oip_http.encode_binary(named)
+        )
     document = _document(features[context.features :], own)
     if user:
         once = _document(features[: context.features], user)
@@ -66,6 +72,8 @@ def decode(encoding: Encoding, body: bytes) -> dict[str, Array]:
             return decode_response(body)
         if encoding == "oip":
             return _decode_oip(body)
+        if encoding != "json":
+            return oip_http.decode(body)
         predictions = orjson.loads(body)["predictions"]
         return {name: np.array(scores, np.float32) for name, scores in predictions.items()}
     except (DecodeError, LookupError, TypeError, AttributeError) as error:

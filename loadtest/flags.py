@@ -77,8 +77,8 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     add("--requests", type=_count, default=10_000, help=f"distinct ones {shown}")
     add("--memory-mb", type=_count, default=512, help=f"that they may take {shown}")
     add("--seed", type=int, default=0, help=f"of requests and arrivals {shown}")
-    add("--model", help="name to ask for, of several served (default: the only one; over "
-        "oip-grpc the artifact's)")  # fmt: skip
+    add("--model", help="name to ask for, of several served (default: the only one; by the "
+        "Open Inference Protocol the artifact's)")  # fmt: skip
     add("--timeout-ms", type=_above_zero, help="deadline of each request (default: none)")
 
 

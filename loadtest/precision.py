@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.dlrm.manifest import model_file, read_manifest
+from backends.dlrm.manifest import GOLDEN_SCORES, model_file, read_manifest
 from loadtest import workload
 from loadtest.candidates import Candidate
 from loadtest.command import machine
@@ -77,7 +77,9 @@ def read_golden(folders: Sequence[Path]) -> Golden:
     found: list[dict[str, Array]] = []
     for folder in folders:
         with np.load(folder / "golden.npz") as arrays:
-            found.append({key: arrays[key] for key in arrays.files if not key.startswith("int8.")})
+            found.append(
+                {key: arrays[key] for key in arrays.files if not key.startswith(GOLDEN_SCORES)}
+            )
         same = all(np.array_equal(found[0][key], found[-1][key]) for key in found[0])
         if not same:
             raise LoadError(f"{folder} was made of another model than {folders[0]}")

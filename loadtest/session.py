@@ -131,7 +131,7 @@ class Session:
                 setting.url,
                 str(given.ca),
                 given.timeout_ms or math.inf,
-                given.model or "",
+                given.model or (self.shape.name if kind.names_model else ""),
                 self.api_key,
             ),
             folder=self._requests(setting),

@@ -116,6 +116,13 @@ class InferRequest:
         """Bytes of all input arrays: what the request holds in the queue."""
         return sum([array.nbytes for array in self.inputs.values()])
 
+    def with_inputs(self, inputs: Mapping[str, Array]) -> "InferRequest":
+        """Return the same request for other ``inputs``; a fifth of what ``replace`` takes."""
+        return InferRequest(
+            self.model, self.rows, inputs, self.id, self.timeout_s, self.outputs, self.priority,
+            self.version, self.key, self.shared, self.trace,
+        )  # fmt: skip
+
 
 @often_made(frozen=True, slots=True, eq=False)
 class Batch:

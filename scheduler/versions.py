@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
+from scheduler.abandoned import note_version
 from scheduler.errors import ServingError, invalid
 from scheduler.observer import Observer
 from scheduler.routing import MAX_KEY_CHARS, Part, Routes, alike, pick
@@ -88,6 +89,9 @@ class Versions:
             response = await scheduler.infer(request)
         except ServingError as error:
             error.version = scheduler.spec.version
+            raise
+        except asyncio.CancelledError as cancelled:
+            note_version(cancelled, scheduler.spec.version)
             raise
         shadow = self._shadow
         if shadow is not None and shadow.scheduler is not scheduler:

@@ -1,7 +1,6 @@
 """Apply deltas of embedding rows to what an engine serves, from whichever door they come."""
 
 import dataclasses
-import functools
 
 from scheduler.deltas import Delta
 from scheduler.engine import Engine
@@ -11,10 +10,19 @@ from scheduler.updates import Applied, RolledBack
 from transports.codecs import delta_arrow, delta_json
 
 
-async def decode(body: bytes, *, is_json: bool) -> Delta:
-    """Return the delta in ``body``; off the event loop. Raises ServingError."""
+async def decode(pieces: list[bytes], *, is_json: bool) -> Delta:
+    """Return the delta in ``pieces``, which are let go of; off the event loop.
+
+    Raises ServingError.
+    """
     read = delta_json.decode if is_json else delta_arrow.decode
-    return await run_in_thread(functools.partial(read, body), "delta")
+
+    def decoded() -> Delta:
+        body = b"".join(pieces)  # without Python's lock, if it is large
+        pieces.clear()
+        return read(body)
+
+    return await run_in_thread(decoded, "delta")
 
 
 def addressed(delta: Delta, model: str, version: str) -> Delta:

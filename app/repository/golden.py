@@ -1,7 +1,7 @@
 """A version's golden batch: a request and the scores that it must get, in ``golden.npz``.
 
-The request's tensors go by the names of the model's inputs; the scores by ``int8.``,
-``expected.`` or ``fp32.`` and the name of the output, the first of these that is there.
+The request's tensors go by the names of the model's inputs; the scores by ``served.``,
+``int8.``, ``expected.`` or ``fp32.`` and the name of the output, the first of these that is there.
 """
 
 import io
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "golden.npz"
 MAX_BYTES = 256 << 20
-_PREFIXES = ("int8.", "expected.", "fp32.")
+_PREFIXES = ("served.", "int8.", "expected.", "fp32.")
 # What NumPy's reader raises on bytes that are no such file.
 _DAMAGED = (
     OSError, LookupError, ValueError, TypeError, EOFError, RuntimeError, MemoryError, SyntaxError,

@@ -35,6 +35,11 @@ class RepositoryOptions:
     scan_timeout_s: float = field(
         default=60.0, metadata={"help": "seconds of no listing after which it counts as vanished"}
     )
+    load_timeout_s: float = field(
+        default=600.0,
+        metadata={"help": "seconds after which a load is reported, and nobody waits for it"},
+    )
+    loads_at_once: int = field(default=2, metadata={"help": "models that are loaded side by side"})
 
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
@@ -42,8 +47,10 @@ class RepositoryOptions:
             raise ValueError(f"mode must be {' or '.join(MODES)}, got {self.mode!r}")
         if self.load and self.mode != EXPLICIT:
             raise ValueError(f"load is for mode explicit, and the mode is {self.mode}")
-        for name in ("poll_s", "scan_timeout_s"):
+        for name in ("poll_s", "scan_timeout_s", "load_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name):g}")
+        if self.loads_at_once < 1:
+            raise ValueError(f"loads_at_once must be at least 1, got {self.loads_at_once}")
         if not 0 <= self.settle_s < math.inf:
             raise ValueError(f"settle_s must be 0 or more, got {self.settle_s:g}")

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from app.models import Served
 from app.repository.keeper import Keeper
 from app.repository.listing import Listing, Place, PlaceError
+from app.repository.loads import Loads
 from app.repository.options import EXPLICIT, POLL, RepositoryOptions
 from app.repository.plan import Planner
 from app.repository.settle import Settler
@@ -54,6 +55,7 @@ class Repository:
         self._listing: Listing = {}
         self._settler = Settler(options.settle_s)
         self._turns = Turns()
+        self._loads = Loads(options.loads_at_once, options.load_timeout_s, self._show)
         self._looking = asyncio.Lock()
         self._scanning: asyncio.Future[Listing] | None = None
         self._lost = ""  # why the place cannot be read
@@ -86,8 +88,9 @@ class Repository:
         for name in chosen:
             if name not in self._listing:
                 raise PlaceError(f"{self._place.url} has no model {name!r} (repository.load)")
-            await self._sync(name)
-        return [one for keeper in self._keepers.values() if (one := keeper.served) is not None]
+        await self._follow(chosen)
+        keepers = [self._keepers[name] for name in sorted(self._keepers)]
+        return [one for keeper in keepers if (one := keeper.served) is not None]
 
     async def run(self) -> None:
         """Follow changes, in mode poll; for ever."""
@@ -105,8 +108,7 @@ class Repository:
             if listing is None:
                 return
             self._listing = self._settler.look(listing, time.monotonic())
-            for name in sorted({*self._listing, *self._keepers}):
-                await self._follow(name)
+            await self._follow({*self._listing, *self._keepers})
 
     async def load_all(self) -> None:
         """Look at once; in mode explicit, and none, take what is there, at rest or not."""
@@ -117,19 +119,25 @@ class Repository:
         if listing is not None:
             self._listing = self._settler.adopt(listing)
             explicit = self._options.mode == EXPLICIT
-            for name in self._serving() if explicit else sorted({*listing, *self._keepers}):
-                await self._follow(name)
+            await self._follow(self._serving() if explicit else {*listing, *self._keepers})
 
-    async def _follow(self, model: str) -> None:
-        try:
-            await asyncio.shield(self._turns.shared(model, partial(self._sync, model)))
-        except Exception:  # supervision: what one model's files meet is no fault of the others
-            logger.exception("%s: following its files failed", model)
+    async def _follow(self, models: Iterable[str]) -> None:
+        """Do what the files of ``models`` ask for; one that hangs holds up no other."""
+        begin = self._turns.shared
+        await asyncio.gather(
+            *(
+                self._loads.follow(model, partial(begin, model, partial(self._sync, model)))
+                for model in sorted(models)
+            )
+        )
 
     async def load(self, model: str) -> None:
         """Load ``model`` as it lies there now. Raises ServingError."""
         self._check_explicit()
-        await done(self._turns.shared(model, partial(self._load, model)))
+        loading = self._turns.shared(model, partial(self._load, model))
+        if not await self._loads.in_time(model, loading):
+            raise ServingError(Code.UNAVAILABLE, f"model {model!r} is {self._loads.reason}")
+        await done(loading)
 
     async def unload(self, model: str) -> None:
         """Stop serving ``model`` once what it admitted is answered. Raises ServingError."""
@@ -221,6 +229,7 @@ class Repository:
     def _show(self) -> None:
         """Tell why what is not served is not."""
         refused = tuple(one for keeper in self._keepers.values() for one in keeper.refused)
+        refused += self._loads.late
         self._engine.refused = refused
         self._figures.repository(not self._lost, refused)
 

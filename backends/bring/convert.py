@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.bring.kinds import Kind, kind_of
 from backends.checkpoints.read import read_tensors
-from backends.checkpoints.weights import Layer, Weights, find_weights
+from backends.checkpoints.weights import MEAN_HELP, Layer, Weights, averaged, find_weights
 from backends.native_dlrm.convert import convert, write_source
 from backends.native_dlrm.converted import ConvertedManifest
 from backends.native_dlrm.model import Dlrm, Linear, Table
@@ -40,13 +40,17 @@ def main(argv: Sequence[str]) -> int:
         default="",
         help="of a checkpoint: its tables' features, in order; default: the file's",
     )
+    parser.add_argument("--mean", metavar="NAMES", default="", help=MEAN_HELP)
     arguments = parser.parse_args(argv)
     features = tuple(name for name in arguments.features.split(",") if name)
     try:
         if _is_checkpoint(Path(arguments.model)):
-            convert_checkpoint(Path(arguments.model), arguments.out, arguments.name, features)
-        elif features:
-            raise LoadError(f"--features: {arguments.model} names its features itself")
+            convert_checkpoint(
+                Path(arguments.model), arguments.out, arguments.name, features, arguments.mean
+            )
+        elif features or arguments.mean:
+            flag = "--features" if features else "--mean"
+            raise LoadError(f"{flag}: {arguments.model} says so itself; it goes with a checkpoint")
         else:
             convert(arguments.model, arguments.out, arguments.name)
     except (LoadError, OSError) as error:
@@ -64,25 +68,32 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def convert_checkpoint(
-    checkpoint: Path, out: Path, name: str = "", features: Sequence[str] = ()
+    checkpoint: Path, out: Path, name: str = "", features: Sequence[str] = (), mean: str = ""
 ) -> ConvertedManifest:
     """Write the FP32 weights of ``checkpoint`` into the folder ``out``, whole or not at all.
 
+    ``mean`` has the features whose bags are averaged, with commas.
     Raises LoadError, or OSError where nothing can be written.
     """
     try:
         weights = find_weights(read_tensors(checkpoint))
-        dlrm = dlrm_of(weights, weights.features(features))
+        named = weights.features(features)
+        dlrm = dlrm_of(weights, named, averaged(named, mean))
     except LoadError as error:
         raise LoadError(f"{checkpoint}: {error}") from error
     source = Source(dlrm, checkpoint.stem, "1", weights=f"from {checkpoint.name}")
     return write_source(source, out, name)
 
 
-def dlrm_of(weights: Weights, features: Sequence[str]) -> Dlrm:
-    """Return the model of ``weights`` in FP32, its tables those of ``features`` in order."""
+def dlrm_of(weights: Weights, features: Sequence[str], mean: frozenset[str] = frozenset()) -> Dlrm:
+    """Return the model of ``weights`` in FP32, its tables those of ``features`` in order.
+
+    The bags of those in ``mean`` are averaged.
+    """
     tables = tuple(
-        Table(feature, "fp32", weights.dim, np.ascontiguousarray(rows).view(np.uint8))
+        Table(
+            feature, "fp32", weights.dim, np.ascontiguousarray(rows).view(np.uint8), feature in mean
+        )
         for feature, rows in zip(features, weights.in_order(features), strict=True)
     )
     last = len(weights.over) - 1

@@ -166,7 +166,7 @@ def _checkpoint(kind: Kind, path: Path) -> Report:
 
 
 def _notes(weights: Weights) -> tuple[str, ...]:
-    notes = ["a state dict does not say how bags are pooled; taken for a sum"]
+    notes = ["a state dict does not say how bags are pooled: summed, or averaged by --mean NAMES"]
     if weights.ignored:
         few = ", ".join(weights.ignored[:5]) + (", ..." if len(weights.ignored) > 5 else "")
         notes.append(f"{len(weights.ignored)} tensors are no part of the model: {few}")

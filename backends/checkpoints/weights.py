@@ -23,6 +23,8 @@ _TORCHREC_TABLE = re.compile(
 _FACEBOOK_TABLE = re.compile(r"(.*?)emb_l\.(\d+)\.weight")
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _SHOWN = 5
+EVERY = "*"
+MEAN_HELP = "of a checkpoint: features whose bags are averaged, or *; default: none, all are summed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +75,23 @@ class Weights:
         if set(features) != set(by_feature):
             return tuple(self.tables.values())
         return tuple(by_feature[feature] for feature in features)
+
+
+def averaged(features: Sequence[str], given: str) -> frozenset[str]:
+    """Return which of ``features`` have bags that are averaged: ``given``, names or ``*``.
+
+    Raises LoadError for a name that is none of them.
+    """
+    names = [name for name in given.split(",") if name]
+    if names == [EVERY]:
+        return frozenset(features)
+    if unknown := sorted(set(names).difference(features)):
+        raise LoadError(
+            f"--mean {', '.join(unknown[:_SHOWN])}: no such feature; there are "
+            + ", ".join(features[:_SHOWN])
+            + (", ..." if len(features) > _SHOWN else "")
+        )
+    return frozenset(names)
 
 
 def find_weights(tensors: Tensors) -> Weights:

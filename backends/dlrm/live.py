@@ -1,5 +1,6 @@
 """Tables that are being served, and how their rows are replaced meanwhile."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from backends.dlrm.stored_rows import UnstorableError, stored_rows
+from backends.dlrm.stored_rows import Quantises, UnstorableError, stored_rows
 from scheduler.backend import TableRows, TableSpec
 from scheduler.errors import Code, ServingError, invalid
 
@@ -81,11 +82,18 @@ class _Write:
 class LiveTables:
     """Replace rows of ``tables`` while batches wait in ``held``; one call at a time.
 
-    Tables whose memory is the same are one, whichever of their names is used.
+    Tables whose memory is the same are one, whichever of their names is used. ``find_faster``
+    is asked once, when the first update comes, for what quantises faster than NumPy.
     """
 
-    def __init__(self, tables: Sequence[LiveTable], held: Held) -> None:
+    def __init__(
+        self,
+        tables: Sequence[LiveTable],
+        held: Held,
+        find_faster: Callable[[], Quantises | None] = lambda: None,
+    ) -> None:
         self._held = held
+        self._faster = functools.cache(find_faster)  # when the first update comes
         self._specs = tuple(table.spec for table in tables)
         by_place = {table.data.ctypes.data: table for table in reversed(tables)}
         self._tables = {table.spec.name: by_place[table.data.ctypes.data] for table in tables}
@@ -125,7 +133,7 @@ class LiveTables:
     def _stored(self, table: TableRows) -> _Write:
         live = self._tables[table.table]
         try:
-            stored = stored_rows(live.spec.kind, table.values, live.data.shape[1])
+            stored = stored_rows(live.spec.kind, table.values, live.data.shape[1], self._faster())
         except UnstorableError as error:
             row = table.rows[error.place]
             raise invalid(f"table {table.table!r}: row {row} {error}") from error

@@ -11,6 +11,9 @@ from typing import Any
 from scheduler.errors import LoadError
 
 MODEL_FILE, MANIFEST_FILE, GOLDEN_FILE = "model.pt", "manifest.json", "golden.npz"
+# Before an output's name in the golden file: the artifact's scores; artifacts made before 2026-12
+# have the second.
+GOLDEN_SCORES = ("served.", "int8.")
 # What takes the place of MODEL_FILE in a folder whose model is a torch.export program.
 PROGRAM_FILE = "model.pt2"
 EXAMPLE_FILE = "example.json"

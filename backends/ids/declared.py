@@ -1,17 +1,19 @@
 """What a model's files and the operator say about ids, made into rules. Reads vocabularies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from backends.ids.policy import REJECT, Policy, choose_policies, parse_policy
-from backends.ids.rules import IdRules
+from backends.ids.rules import HashesIds, IdRules
 from backends.ids.vocabulary import Vocabulary, read_vocabulary
 from backends.jagged import JaggedLayout
 from scheduler.errors import LoadError
 
+# Makes it of the policies and the rows of all tables, in wire order; None if it cannot.
+MakeHash: TypeAlias = Callable[[Sequence[Policy], Sequence[int]], HashesIds | None]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NUMBERS_ONLY = ("clamp", "hash")
 
@@ -55,8 +57,12 @@ def declared(manifest: Path, tables: Sequence[TableIds]) -> Declared:
     return Declared(str(manifest), {each.feature: each.ids for each in tables}, vocabularies)
 
 
-def make_rules(layout: JaggedLayout, said: Declared, chosen: Sequence[str]) -> IdRules:
+def make_rules(
+    layout: JaggedLayout, said: Declared, chosen: Sequence[str], make_hash: MakeHash | None = None
+) -> IdRules:
     """Return the rules of the model's files, unless the option ``chosen`` has others.
+
+    ``make_hash`` is asked, if any table hashes, for what does it faster than NumPy.
 
     Raises LoadError naming the manifest or the option, the feature and what is wrong.
     """
@@ -73,7 +79,10 @@ def make_rules(layout: JaggedLayout, said: Declared, chosen: Sequence[str]) -> I
                 f"feature {feature!r} has a vocabulary, so the policy {policies[feature].text} "
                 "cannot be its own: a text is no number; take reject, zero or default_row:ROW"
             )
-    return IdRules(layout, [policies[feature] for feature in layout.features], vocabularies)
+    by_table = [policies[feature] for feature in layout.features]
+    hashes = any(policy.name == "hash" for policy in by_table)
+    faster = make_hash(by_table, list(tables.values())) if make_hash and hashes else None
+    return IdRules(layout, by_table, vocabularies, faster)
 
 
 def _policies(tables: Mapping[str, int], said: Declared) -> dict[str, Policy]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The id of a text that no vocabulary has: no table has such a row, whatever its size.
 UNKNOWN = -(2**63)
 _ARROW_MAGIC = b"ARROW1"
-_NEEDS = "{}: a vocabulary needs this project's extra 'vocabulary': pip install -e '.[vocabulary]'"
+_NEEDS = "{}: a vocabulary needs this project's extra 'arrow': pip install -e '.[arrow]'"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backends.compiled.build import NoKernelError
 from backends.dlrm.gather import DENSE, IDS, PATTERN_OF_ROW, PATTERNS
-from backends.native_dlrm.compiler import NoKernelError
 from backends.native_dlrm.layout import table_layout
 from backends.native_dlrm.model import Dlrm, Floats, Linear
 from scheduler.types import Array

@@ -1,92 +1,14 @@
-"""Build the C kernel with the machine's compiler, once, and load it.
-
-Built where it runs instead of when the package is installed: wheels stay pure Python, and a changed
-source can never meet an old build. Decision 0022 says more.
-"""
+"""The C kernel of a whole forward, built where it runs."""
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
-# First found, first taken. All of them know the attributes and built-ins that the source uses.
-_COMPILERS = ("cc", "gcc", "clang")
-# -ffp-contract is each compiler's own default unless it is said.
-_FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-shared", "-fPIC")
-_LIBRARIES = ("-lm",)
-_MAIN = "forward.c"
-_MOST_SECONDS = 120.0
+from backends.compiled.build import Sources
+from backends.compiled.build import load_library as load
 
-
-class NoKernelError(Exception):
-    """There is no compiled kernel here; the message says why."""
+FORWARD = Sources("backends.native_dlrm", "forward")
 
 
 def load_library(folder: Path) -> ctypes.CDLL:
-    """Return the kernel's library, built into ``folder`` if it is not there yet.
-
-    ``folder`` is trusted like the program. Raises NoKernelError.
-    """
-    if platform.machine() not in {"x86_64", "AMD64"} or os.name != "posix":
-        raise NoKernelError(f"it is written for x86-64, this is {platform.machine()}")
-    try:
-        return _loaded(folder.expanduser())
-    except OSError as error:
-        raise NoKernelError(str(error)) from error
-
-
-def _loaded(folder: Path) -> ctypes.CDLL:
-    path = _built(folder)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError:
-        # Cut off, perhaps, when the machine last stopped: once more.
-        path.unlink()
-        return ctypes.CDLL(str(_built(folder)))
-
-
-def _built(folder: Path) -> Path:
-    sources = _sources()
-    parts = [*_FLAGS, *_LIBRARIES, *(source.read_text("utf-8") for source in sources)]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    path = folder / f"forward-{key[:16]}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as place:
-            # Several processes may build it at once: the last one's takes the others' place.
-            _build(sources, Path(place)).replace(path)
-    return path
-
-
-def _sources() -> list[Traversable]:
-    folder = resources.files("backends.native_dlrm") / "c"
-    return sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith((".c", ".h"))),
-        key=lambda entry: entry.name,
-    )
-
-
-def _build(sources: list[Traversable], place: Path) -> Path:
-    """Compile ``sources`` in ``place``; return the library's path. Raises NoKernelError."""
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise NoKernelError(f"no C compiler found ({', '.join(_COMPILERS)})")
-    for source in sources:
-        (place / source.name).write_bytes(source.read_bytes())
-    command = [compiler, *_FLAGS, _MAIN, "-o", "forward.so", *_LIBRARIES]
-    try:
-        done = subprocess.run(  # noqa: S603  # no part of the command is a client's
-            command, cwd=place, capture_output=True, text=True, errors="replace",
-            timeout=_MOST_SECONDS, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise NoKernelError(f"{compiler} took more than {_MOST_SECONDS:.0f} s") from error
-    if done.returncode:
-        raise NoKernelError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
-    return place / "forward.so"
+    """Return the kernel's library, built into ``folder`` if need be. Raises NoKernelError."""
+    return load(folder, FORWARD)

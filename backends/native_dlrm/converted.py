@@ -19,7 +19,7 @@ import numpy.typing as npt
 from backends.dlrm.manifest import MANIFEST_FILE, NATIVE_KIND, file_sha256
 from backends.dlrm.typed import typed
 from backends.native_dlrm.model import Bytes, Dlrm, Kind, Linear, Table
-from backends.torchscript_file.archive import map_private
+from backends.torchscript_file.archive import bytes_of
 from scheduler.errors import LoadError
 
 TENSORS_FILE = "model.safetensors"
@@ -85,11 +85,16 @@ def write_converted(folder: Path, manifest: ConvertedManifest, dlrm: Dlrm) -> Co
     return whole
 
 
-def read_converted(folder: Path, *, verify: bool) -> tuple[ConvertedManifest, Dlrm]:
-    """Map the model of ``folder``; ``verify`` compares the checksum. Raises LoadError."""
+def read_converted(
+    folder: Path, *, verify: bool, copy: bool = False
+) -> tuple[ConvertedManifest, Dlrm]:
+    """Map the model of ``folder``, or ``copy`` it into memory; ``verify`` compares the checksum.
+
+    Raises LoadError.
+    """
     manifest = _read_manifest(folder / MANIFEST_FILE)
     path = folder / TENSORS_FILE
-    storage, tensors = map_safetensors(path, manifest.sha256 if verify else None)
+    storage, tensors = map_safetensors(path, manifest.sha256 if verify else None, copy=copy)
     used = {f"tables.{table.feature}" for table in manifest.tables}
     dlrm = Dlrm(
         tables=tuple(_table(path, entry, tensors) for entry in manifest.tables),
@@ -146,8 +151,10 @@ def _check_values(manifest: ConvertedManifest) -> None:
             raise ValueError(f"tables[{at}].dim must be 1 to {_MOST_DIM - 1}, not {table.dim}")
 
 
-def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tensors]:
-    """Map a safetensors file; return the mapping and views of it.
+def map_safetensors(
+    path: Path, sha256: str | None = None, *, copy: bool = False
+) -> tuple[Bytes, Tensors]:
+    """Map a safetensors file, or ``copy`` it into memory; return its bytes and views of them.
 
     Raises LoadError, also for another hash than ``sha256``, if that is given.
     """
@@ -155,8 +162,7 @@ def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tenso
 
     try:
         with path.open("rb") as file:
-            mapping = map_private(file.fileno())
-            storage = np.frombuffer(mapping, np.uint8)
+            storage = bytes_of(file.fileno(), copy=copy)
             found = None if sha256 is None else hashlib.sha256(storage.data).hexdigest()
             if found != sha256:
                 raise LoadError(f"{path} has SHA-256 {found}, the manifest says {sha256}")
@@ -167,8 +173,8 @@ def map_safetensors(path: Path, sha256: str | None = None) -> tuple[Bytes, Tenso
                 raise LoadError(f"{path} was replaced while it was read; load it again")
     except (OSError, ValueError, SafetensorError) as error:
         raise LoadError(f"{path} is no sound safetensors file: {error}") from error
-    start = _LENGTH_BYTES + int.from_bytes(mapping[:_LENGTH_BYTES], "little")
-    header = json.loads(mapping[_LENGTH_BYTES:start])
+    start = _LENGTH_BYTES + int.from_bytes(storage[:_LENGTH_BYTES].tobytes(), "little")
+    header = json.loads(storage[_LENGTH_BYTES:start].tobytes())
     tensors: Tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":

@@ -6,6 +6,8 @@ from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "kernel".
 AUTO, COMPILED, NUMBA = "auto", "compiled", "numba"
+# Values of "tables".
+MAP, COPY = "map", "copy"
 # Values of "dense".
 FP32, FP16 = "fp32", "fp16"
 
@@ -34,6 +36,12 @@ class NativeDlrmOptions:
         default=True,
         metadata={"help": "read the whole file once: checksum and NaN (off: tables beyond memory)"},
     )
+    tables: str = field(
+        default="map",
+        metadata={
+            "help": "map the file, which must stay as it is from then on, or copy it into memory"
+        },
+    )
     kernel: str = field(
         default="auto",
         metadata={"help": "auto, compiled (C, built with the machine's compiler) or numba"},
@@ -55,5 +63,6 @@ class NativeDlrmOptions:
         """Refuse what no model can be served with. Raises ValueError."""
         check_least(self, "max_batch_rows", 1)
         check_least(self, "lanes", 0)
+        check_choice(self, "tables", (MAP, COPY))
         check_choice(self, "kernel", (AUTO, COMPILED, NUMBA))
         check_choice(self, "dense", (FP32, FP16))

@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from backends.compiled.rows import find_rows_kernel, hashed_ids
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, IDS, Staging
 from backends.dlrm.live import LiveTable, LiveTables
@@ -20,7 +22,7 @@ from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
 from backends.native_dlrm.choice import Choice, choose
 from backends.native_dlrm.model import Dlrm
-from backends.native_dlrm.options import NativeDlrmOptions
+from backends.native_dlrm.options import COPY, NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from scheduler.backend import Compute, TableSpec
 from scheduler.types import Array, Batch, InferRequest, ModelSpec, TensorSpec
@@ -76,25 +78,30 @@ class Loaded:
 
 def load(options: NativeDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
-    source = find_source(options.path, verify=options.verify)
+    source = find_source(options.path, verify=options.verify, copy=options.tables == COPY)
     check_shapes(source.dlrm)
     if options.verify:
         check_rows(source.dlrm)
     # A forward is one thread's work, and lanes run side by side. The setting is the process's.
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
-    layout = layout_of(source)
-    rules = make_rules(layout, source.ids, options.ids)
+    layout, cache = layout_of(source), Path(options.cache_dir)
+    rules = make_rules(layout, source.ids, options.ids, partial(hashed_ids, cache))
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
-    properties = {"lanes": str(lanes), **choice.properties, "ids": rules.text}
+    properties = {
+        "lanes": str(lanes),
+        "tables": options.tables,
+        **choice.properties,
+        "ids": rules.text,
+    }
     spec = replace(
         spec_of(options, source, layout, properties),
         id_policies=rules.policies,
         vocabularies=rules.vocabularies,
     )
     _warm_up(runtime, spec)
-    tables = LiveTables(_live(source.dlrm), runtime.lanes.held)
+    tables = LiveTables(_live(source.dlrm), runtime.lanes.held, partial(find_rows_kernel, cache))
     return Loaded(runtime, layout, rules, spec, lanes, tables)
 
 

@@ -37,27 +37,47 @@ class Source:
     ids: Declared = field(default_factory=Declared)
 
 
-def find_source(path: str, *, verify: bool) -> Source:
+def find_source(path: str, *, verify: bool, copy: bool = False) -> Source:
     """Return the model at ``path``; ``verify`` reads its file once for its checksum.
 
-    Raises LoadError.
+    With ``copy`` the file is read into memory, not mapped. Raises LoadError, also for a file that
+    is written to meanwhile.
     """
     if not path:
         raise LoadError("no model: give the path of an artifact folder or a model.pt")
     place = Path(path)
+    before = _state(place)
+    source = _read(place, verify=verify, copy=copy)
+    if _state(place) != before:
+        raise LoadError(f"{path} was written to while it was loaded; write beside and rename")
+    return source
+
+
+def _state(place: Path) -> tuple[int, int, int] | None:
+    """Return what tells one state of a model's file from another, None if there is none."""
+    converted = place / TENSORS_FILE
+    file = model_file(place) if place.is_dir() and not converted.exists() else place
+    try:
+        status = (converted if converted.exists() else file).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(place: Path, *, verify: bool, copy: bool) -> Source:
     if (place / TENSORS_FILE).exists():
-        return _converted(place, verify=verify)
+        return _converted(place, verify=verify, copy=copy)
     if place.is_dir():
-        return _artifact(place, verify=verify)
+        return _artifact(place, verify=verify, copy=copy)
     if not place.is_file():
         raise LoadError(f"{place} does not exist; {MAKE_ONE.format(path=place)}")
     if place.suffix == _PROGRAM_SUFFIX:
         raise LoadError(_PROGRAM.format(place))
-    dlrm = recognise(read_torchscript(place, verify=verify))
+    dlrm = recognise(read_torchscript(place, verify=verify, copy=copy))
     return Source(dlrm, place.stem, "1", sha256=_sha256(dlrm.storage) if verify else "")
 
 
-def _artifact(folder: Path, *, verify: bool) -> Source:
+def _artifact(folder: Path, *, verify: bool, copy: bool) -> Source:
     manifest = read_manifest(folder)
     path = model_file(folder)
     if path.suffix == _PROGRAM_SUFFIX:
@@ -67,7 +87,7 @@ def _artifact(folder: Path, *, verify: bool) -> Source:
         if verify:
             check_sha256(path, _sha256(data), manifest)
 
-    dlrm = recognise(read_torchscript(path, check=check))
+    dlrm = recognise(read_torchscript(path, check=check, copy=copy))
     found = [(table.feature, len(table.data)) for table in dlrm.tables]
     told = [(table.feature, table.rows) for table in manifest.tables]
     for (feature, rows), wanted in zip(found, told, strict=False):
@@ -87,8 +107,8 @@ def _artifact(folder: Path, *, verify: bool) -> Source:
     )
 
 
-def _converted(folder: Path, *, verify: bool) -> Source:
-    manifest, dlrm = read_converted(folder, verify=verify)
+def _converted(folder: Path, *, verify: bool, copy: bool) -> Source:
+    manifest, dlrm = read_converted(folder, verify=verify, copy=copy)
     names = manifest.dense_names
     ids = declared(folder / MANIFEST_FILE, manifest.tables)
     return Source(

@@ -88,8 +88,9 @@ def _inspect(path: Path, session: onnxruntime.InferenceSession) -> Session:
     found = {argument.name: argument for argument in session.get_inputs()}
     if found.keys() != {DENSE, _LENGTHS, _VALUES}:
         raise LoadError(
-            f"{path}: the inputs are {', '.join(sorted(found))}; "
-            f"served are {DENSE}, {_LENGTHS}, {_VALUES}"
+            f"{path}: the inputs are {', '.join(sorted(found))}; served are {DENSE}, {_LENGTHS}, "
+            f"{_VALUES} (docs/onnx.md): export it with those, or bring the model's checkpoint "
+            "(docs/bring-your-own.md)"
         )
     dense, lengths, values = found[DENSE], found[_LENGTHS], found[_VALUES]
     if dense.type != "tensor(float)" or len(dense.shape) != 2 or not _fixed(dense.shape[1]):

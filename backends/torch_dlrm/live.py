@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from backends.dlrm.live import Held, LiveTable, LiveTables
+from backends.dlrm.stored_rows import Quantises
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.device import Serving
 from backends.torch_dlrm.lean import Lean
@@ -42,16 +43,17 @@ class _UnreachableError(Exception):
     """Say why the rows that a module reads are not to be had."""
 
 
-def live_tables(plan: Plan, layout: JaggedLayout, held: Held) -> LiveTables | NoTables:
+def live_tables(
+    plan: Plan, layout: JaggedLayout, held: Held, find_faster: Callable[[], Quantises | None]
+) -> LiveTables | NoTables:
     """Return the tables of ``plan`` by the features' names, or what says why they cannot change."""
     try:
         tables = plan.compute.tables if isinstance(plan.compute, Lean) else _of_artifact(plan)
         check_bounds(tables)
     except (_UnreachableError, LoadError) as error:
         return NoTables(str(error))
-    return LiveTables(
-        [_live(tables, number, name) for number, name in enumerate(layout.features)], held
-    )
+    live = [_live(tables, number, name) for number, name in enumerate(layout.features)]
+    return LiveTables(live, held, find_faster)
 
 
 def _live(tables: Tables, number: int, name: str) -> LiveTable:

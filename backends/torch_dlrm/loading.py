@@ -1,10 +1,13 @@
 """Load a TorchRec DLRM and warm it up. Imports PyTorch, so it is imported on load only."""
 
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from backends.compiled.rows import find_rows_kernel, hashed_ids
 from backends.cpus import usable_cpus
 from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import Staging
@@ -60,14 +63,16 @@ def load(options: TorchDlrmOptions) -> Loaded:
         id_policies=rules.policies,
         vocabularies=rules.vocabularies,
     )
-    tables = live_tables(plan, facts.layout, runtime.lanes.held)
+    find_faster = partial(find_rows_kernel, Path(options.cache_dir))
+    tables = live_tables(plan, facts.layout, runtime.lanes.held, find_faster)
     return Loaded(runtime, facts, rules, spec, lanes, tables)
 
 
 def _rules(options: TorchDlrmOptions, artifact: Artifact, facts: Facts) -> IdRules:
     tables = artifact.manifest.tables if artifact.manifest else ()
     said = declared(artifact.model_file.with_name(MANIFEST_FILE), tables)
-    return make_rules(facts.layout, said, options.ids)
+    make_hash = partial(hashed_ids, Path(options.cache_dir))
+    return make_rules(facts.layout, said, options.ids, make_hash)
 
 
 def _serving(

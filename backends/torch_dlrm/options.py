@@ -65,6 +65,9 @@ class TorchDlrmOptions:
         default=(),
         metadata={"help": "FEATURE=POLICY (*: all others): ids without a row; see docs/ids.md"},
     )
+    cache_dir: str = field(
+        default="~/.cache/narsil", metadata={"help": "compiled kernels; trusted like the program"}
+    )
 
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})

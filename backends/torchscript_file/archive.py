@@ -5,6 +5,7 @@ and processes that map the same file share its pages.
 """
 
 import mmap
+import os
 import struct
 import sys
 import zipfile
@@ -29,6 +30,7 @@ _LOCAL_MAGIC = b"PK\3\4"
 _MOST_TEXT_BYTES = 64 << 20
 _DAMAGED = "is damaged: its size or checksum is another than the file says"
 _CRC_STEP_BYTES = 16 << 20
+_LINE_BYTES = 64
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python has from 3.13 on
 
 
@@ -42,12 +44,35 @@ def map_private(descriptor: int) -> mmap.mmap:
     return mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
+def read_whole(descriptor: int) -> Bytes:
+    """Return a whole file's bytes in memory that only this process has.
+
+    Raises OSError, or ValueError if the file changes meanwhile: the bytes may be of two states.
+    """
+    before = os.fstat(descriptor)
+    memory = np.empty(before.st_size + _LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % _LINE_BYTES  # rows lie in cache lines as they do in the file
+    data = memory[start : start + before.st_size]
+    with open(descriptor, "rb", closefd=False) as file:  # a descriptor has no path
+        count = file.readinto(data.data)
+    after = os.fstat(descriptor)
+    if (count, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise ValueError("it was written to while it was read; load it again")
+    return data
+
+
+def bytes_of(descriptor: int, *, copy: bool) -> Bytes:
+    """Return a whole file's bytes: mapped as ``map_private`` does, or as ``read_whole`` does."""
+    return read_whole(descriptor) if copy else np.frombuffer(map_private(descriptor), np.uint8)
+
+
 class Archive:
     """The records of one TorchScript file, by their names below its top folder."""
 
-    def __init__(self, path: Path, check: Check | None = None) -> None:
+    def __init__(self, path: Path, check: Check | None = None, *, copy: bool = False) -> None:
         """Map the file at ``path`` and ``check`` it; what is written to ``bytes`` stays in here.
 
+        With ``copy`` it is read instead: what becomes of the file afterwards is no matter.
         Opened once: what is checked is what is read. Raises TorchScriptFileError, or what
         ``check`` does.
         """
@@ -55,8 +80,7 @@ class Archive:
         self.kind = "torch.export program" if path.suffix == ".pt2" else "TorchScript file"
         try:
             with path.open("rb") as file:
-                self._map = map_private(file.fileno())
-                self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
+                self.bytes = bytes_of(file.fileno(), copy=copy)
                 if check:
                     check(self.bytes)
                 with zipfile.ZipFile(file) as archive:
@@ -120,7 +144,7 @@ class Archive:
         offset = info.header_offset
         if not 0 <= offset <= self.bytes.size - _LOCAL_HEADER.size:
             raise self._error(info.filename, "starts past the end of the file")
-        magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self._map, offset)
+        magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self.bytes.data, offset)
         if magic != _LOCAL_MAGIC:
             raise self._error(info.filename, "has no header where the file says it starts")
         return int(offset + _LOCAL_HEADER.size + name_size + extra_size)

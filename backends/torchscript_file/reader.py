@@ -36,14 +36,15 @@ _DTYPES = {
 
 
 def read_torchscript(
-    path: Path, *, verify: bool = False, check: Check | None = None
+    path: Path, *, verify: bool = False, check: Check | None = None, copy: bool = False
 ) -> TorchScriptFile:
     """Map the file at ``path`` and return its tree; no tensor is read, no code in it runs.
 
-    ``verify`` reads all of it once, to compare checksums; ``check`` is given its bytes first.
+    ``verify`` reads all of it once, to compare checksums; ``check`` is given its bytes first. With
+    ``copy`` the file is read into memory, not mapped.
     Raises TorchScriptFileError, or what ``check`` does.
     """
-    archive = Archive(path, check)
+    archive = Archive(path, check, copy=copy)
     if not any(name.startswith(_CODE) for name in archive.names()):
         raise NoTorchScriptError(f"{path} {_without_code(archive)}")
     version = _version(archive)

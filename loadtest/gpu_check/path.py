@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from backends.dlrm.manifest import GOLDEN_SCORES
 from loadtest.gpu_check.memory import used_mib
 from loadtest.lab.closed_loop import run
 from loadtest.lab.stats import percentile
@@ -68,8 +69,8 @@ def parity(model: Backend, golden: Path) -> dict[str, float]:
     """Return how far the golden scores are from the CPU's, in batches of several sizes."""
     with np.load(golden / "golden.npz") as file:
         arrays = {name: file[name] for name in file.files}
-    inputs = {k: v for k, v in arrays.items() if not k.startswith(("fp32", "int8"))}
-    scores = np.concatenate([v.ravel() for k, v in arrays.items() if k.startswith("int8")])
+    inputs = {k: v for k, v in arrays.items() if not k.startswith(("fp32.", *GOLDEN_SCORES))}
+    scores = np.concatenate([v.ravel() for k, v in arrays.items() if k.startswith(GOLDEN_SCORES)])
     request = InferRequest("", len(scores), inputs)
     gaps = []
     for copies in _COPIES:

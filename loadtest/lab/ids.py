@@ -12,12 +12,15 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from backends.ids.policy import parse_policy
-from backends.ids.rules import IdRules
+from backends.compiled.rows import hashed_ids
+from backends.ids.policy import Policy, parse_policy
+from backends.ids.rules import HashesIds, IdRules
 from backends.jagged import JaggedLayout, check_jagged
+from backends.native_dlrm.options import NativeDlrmOptions
 from loadtest.lab.manifest import manifest
 from loadtest.lab.tables import print_table
 from scheduler.types import InferRequest
@@ -41,18 +44,27 @@ def requests(rows: int, seed: int) -> dict[str, InferRequest]:
     }
 
 
-def calls(rows: int, seed: int) -> dict[str, Callable[[], object]]:
+def calls(rows: int, seed: int, *, numpy: bool = False) -> dict[str, Callable[[], object]]:
     """Return what is measured, the plain check first."""
     asked = requests(rows, seed)
     found: dict[str, Callable[[], object]] = {
         "check_jagged, in range": lambda: check_jagged(LAYOUT, asked["in range"])
     }
     for text in POLICIES:
-        rules = IdRules(LAYOUT, [parse_policy(text, TABLE_ROWS)] * FEATURES)
+        policies = [parse_policy(text, TABLE_ROWS)] * FEATURES
+        rules = IdRules(LAYOUT, policies, hashed_ids=_compiled(policies, numpy=numpy))
         for name, request in asked.items():
             if (text, name) != ("reject", "1 % outside"):
                 found[f"{text}, {name}"] = _call(rules, request)
     return found
+
+
+def _compiled(policies: Sequence[Policy], *, numpy: bool) -> HashesIds | None:
+    """Return what hashes as servers do where a C compiler is, None for NumPy."""
+    if numpy or policies[0].name != "hash":
+        return None
+    folder = Path(NativeDlrmOptions().cache_dir)
+    return hashed_ids(folder, policies, [TABLE_ROWS] * FEATURES)
 
 
 def _call(rules: IdRules, request: InferRequest) -> Callable[[], object]:
@@ -61,7 +73,7 @@ def _call(rules: IdRules, request: InferRequest) -> Callable[[], object]:
 
 def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
     """Return one line for each call: microseconds, and the ratio to the first."""
-    measured = calls(arguments.rows, arguments.seed)
+    measured = calls(arguments.rows, arguments.seed, numpy=arguments.numpy)
     times: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(arguments.rounds):
         for name, call in measured.items():
@@ -87,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--numpy", action="store_true", help="hash without the compiled library")
     arguments = parser.parse_args(argv)
     print(json.dumps(manifest(arguments)))
     print_table(measure(arguments))

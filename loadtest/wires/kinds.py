@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from loadtest.encodings import Encoding
+from loadtest.oip_http import HEAD_BYTES
 from loadtest.wires.base import Target
 from transports.credential import bearer
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One wire; ``path`` is that of the only model served."""
+    """One wire; ``path`` is that of the only model served, or has ``{model}`` in it."""
 
     url: str
     path: str
@@ -24,18 +25,29 @@ class Kind:
         """Return the protocol."""
         return urlsplit(self.url).scheme
 
+    @property
+    def names_model(self) -> bool:
+        """Whether the path has to name the model."""
+        return "{model}" in self.path
+
 
 _GRPC, _HTTP, _HTTP3 = "grpc://127.0.0.1:50051", "http://127.0.0.1:8000", "https://localhost:8443"
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
+_BYTES = "application/octet-stream"
 _PREDICT = "/v1/predict"
+_INFER = "/v2/models/{model}/infer"
 _OIP = "/inference.GRPCInferenceService/ModelInfer"
 KINDS: Mapping[str, Kind] = {
     "grpc": Kind(_GRPC, "/predictor.Predictor/Predict", "protobuf"),
     "oip-grpc": Kind(_GRPC, _OIP, "oip"),
     "http": Kind(_HTTP, _PREDICT, "protobuf", _PROTOBUF),
     "http-json": Kind(_HTTP, _PREDICT, "json", _JSON),
+    "oip-http": Kind(_HTTP, _INFER, "oip-binary", _BYTES),
+    "oip-http-json": Kind(_HTTP, _INFER, "oip-json", _JSON),
     "http3": Kind(_HTTP3, _PREDICT, "protobuf", _PROTOBUF),
     "http3-json": Kind(_HTTP3, _PREDICT, "json", _JSON),
+    "oip-http3": Kind(_HTTP3, _INFER, "oip-binary", _BYTES),
+    "oip-http3-json": Kind(_HTTP3, _INFER, "oip-json", _JSON),
 }
 
 
@@ -50,7 +62,7 @@ def target(
     """Return where to send; with ``timeout_ms`` each request says its deadline.
 
     ``model`` is whom to ask, "" for the only one served. The Open Inference Protocol names it in
-    the body. ``api_key`` is sent with each request, "" for none.
+    the body, or in the path. ``api_key`` is sent with each request, "" for none.
     """
     place = urlsplit(url)
     headers = {"content-type": kind.content_type} if kind.content_type else {}
@@ -60,8 +72,12 @@ def target(
             headers["grpc-timeout"] = f"{round(timeout_ms * 1e3)}u"
         else:
             headers["x-request-timeout-ms"] = f"{timeout_ms:g}"
+    if kind.encoding == "oip-binary":
+        headers["inference-header-content-length"] = str(HEAD_BYTES)
     path = kind.path
-    if model and kind.path == _PREDICT:
+    if kind.names_model:
+        path = kind.path.format(model=quote(model, safe=""))
+    elif model and kind.path == _PREDICT:
         path = f"/v1/models/{quote(model, safe='')}/predict"
     elif model and kind.encoding != "oip":
         headers["narsil-model"] = model

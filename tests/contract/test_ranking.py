@@ -12,7 +12,7 @@ from tests.fixtures.ranking import Ranked, random_ranked
 from tests.fixtures.ranking_wires import RankingWires, ranking_wires
 from tests.fixtures.requests import DENSE, LENGTHS, dense_width, features
 from tests.fixtures.serving import Served, serving
-from transports.codecs.ranking import MAX_EXPANDED_BYTES
+from transports.codecs.spelled_out import MAX_EXPANDED_BYTES
 
 # As its fixtures do: servers are shared.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -25,7 +25,7 @@ def test_the_yardstick_scores_as_the_artifact_does(small_artifact: Path, golden:
     body = encode_request(len(inputs[DENSE]), inputs)
     with serving(small_artifact) as url, grpc.insecure_channel(url.removeprefix("grpc://")) as way:
         answer = way.unary_unary(PREDICT)(body, timeout=30.0)
-    scores, expected = decode_response(answer)["default"], golden.int8["default"]
+    scores, expected = decode_response(answer)["default"], golden.served["default"]
     np.testing.assert_allclose(scores.astype(float), expected.astype(float), atol=1e-6)
 
 

@@ -59,7 +59,7 @@ def test_a_bare_artifact_scores_the_golden_batch(
     backend = load(small_artifact / MODEL_FILE, lanes=1, **flags)
     backend.check(golden.request())
     scores = backend.prepare(Batch((golden.request(),)))()[OUTPUT]
-    assert np.abs(np.asarray(scores) - np.asarray(golden.int8[OUTPUT])).max() <= 1e-6
+    assert np.abs(np.asarray(scores) - np.asarray(golden.served[OUTPUT])).max() <= 1e-6
     assert backend.spec.name == flags.get("name", "model")
     assert len(backend.spec.inputs[1].labels) == 26
 

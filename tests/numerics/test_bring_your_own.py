@@ -91,6 +91,37 @@ def test_facebooks_weights_score_as_a_plain_forward_does(
     assert_close(served(tmp_path / "out", kernel_cache), expected, 1e-6)
 
 
+def averaging(facebook: FacebookDlrm) -> FacebookDlrm:
+    """Return the same weights, the bags of the last table averaged."""
+    model = FacebookDlrm()
+    model.load_state_dict(facebook.state_dict())
+    model.averaged = {2}
+    return model
+
+
+def test_bags_are_averaged_where_it_is_said(
+    facebook: FacebookDlrm, kernel_cache: Path, tmp_path: Path
+) -> None:
+    path = as_file(dict(facebook.state_dict()), tmp_path)
+    expected = facebook_scores(averaging(facebook), a_request())
+    assert not np.allclose(facebook_scores(facebook, a_request()), expected, atol=0.01)
+    assert convert([str(path), str(tmp_path / "out"), *NAMED, "--mean", FEATURES[2]]) == 0
+    assert_close(served(tmp_path / "out", kernel_cache), expected, 1e-6)
+
+
+def test_a_feature_to_average_that_is_not_there_is_named(
+    facebook: FacebookDlrm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = as_file(dict(facebook.state_dict()), tmp_path)
+    out = str(tmp_path / "out")
+    wrong = (*NAMED, "--mean", "brnd")
+    assert convert([str(path), out, *wrong]) == 1
+    assert export([out, "--from", str(path), *wrong]) == 1
+    said = capsys.readouterr().err
+    assert said.count("--mean brnd: no such feature; there are size, brand, colour") == 2
+    assert not (tmp_path / "out").exists()
+
+
 async def test_a_converted_checkpoint_is_served_over_every_wire(
     facebook: FacebookDlrm, kernel_cache: Path, tmp_path: Path, certificates: Path
 ) -> None:
@@ -125,6 +156,17 @@ def test_an_exported_checkpoint_scores_within_int8(
         expected = torchrec_scores(torchrec, a_request())
     else:
         expected = facebook_scores(facebook, a_request())
+    assert_close(scores_of(backend, a_request()), expected, 0.02)
+
+
+@pytest.mark.slow
+def test_an_exported_checkpoint_averages_bags_where_it_is_said(
+    facebook: FacebookDlrm, tmp_path: Path
+) -> None:
+    path = as_file(dict(facebook.state_dict()), tmp_path)
+    assert export([str(tmp_path / "out"), "--from", str(path), *NAMED, "--mean", FEATURES[2]]) == 0
+    backend = load(tmp_path / "out", lanes=1, max_batch_rows=16)
+    expected = facebook_scores(averaging(facebook), a_request())
     assert_close(scores_of(backend, a_request()), expected, 0.02)
 
 

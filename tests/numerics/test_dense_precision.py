@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backends.compiled.build import NoKernelError
 from backends.native_dlrm.compiled import CompiledWeights, Kernel
-from backends.native_dlrm.compiler import NoKernelError, load_library
+from backends.native_dlrm.compiler import load_library
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from scheduler.backend import Backend
 from scheduler.errors import LoadError
@@ -28,7 +29,7 @@ def test_bf16_layers_move_scores_a_little_and_no_row_by_its_neighbours(
 ) -> None:
     backend = load(small_artifact, dense="bf16")
     assert backend.spec.properties["dense"] == "bf16"
-    got, expected = scores(backend, golden, 128), np.asarray(golden.int8[OUTPUT], np.float64)
+    got, expected = scores(backend, golden, 128), np.asarray(golden.served[OUTPUT], np.float64)
     assert 1e-5 < np.abs(got - expected).max() < 0.03
     # A sum in another order may round to the next BF16.
     assert np.abs(scores(backend, golden, 5) - got[:5]).max() < 0.01
@@ -43,7 +44,7 @@ def test_fp16_weights_move_scores_less(
         pytest.skip(str(error))
     backend = load_native(small_artifact, kernel_cache, dense="fp16")
     assert backend.spec.properties["dense"] == "fp16"
-    got, expected = scores(backend, golden, 128), np.asarray(golden.int8[OUTPUT], np.float64)
+    got, expected = scores(backend, golden, 128), np.asarray(golden.served[OUTPUT], np.float64)
     assert 1e-6 < np.abs(got - expected).max() < 3e-3
     assert np.abs(scores(backend, golden, 5) - got[:5]).max() <= 1e-6
 

@@ -138,7 +138,7 @@ def test_wrong_weights_are_caught(
 
 
 def test_scores_that_are_no_numbers_do_not_pass(golden: Golden) -> None:
-    scores = golden.int8[OUTPUT].copy()
+    scores = golden.served[OUTPUT].copy()
     scores[0] = np.nan
     assert not compare(golden, {OUTPUT: scores}).passed
 

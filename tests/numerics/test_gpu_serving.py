@@ -69,7 +69,7 @@ async def test_an_artifact_exported_for_the_cpu_serves_on_a_gpu_by_the_lean_plan
     engine = await served(on_gpu(small_artifact))
     request = take_rows(golden.request(), 0, 5)
     response = await engine.infer(request)
-    assert difference(response.outputs[OUTPUT], golden.int8[OUTPUT][:5]) <= TOLERANCE
+    assert difference(response.outputs[OUTPUT], golden.served[OUTPUT][:5]) <= TOLERANCE
     properties = engine.spec("small").properties
     wanted = {"plan": "lean", "device": "cuda:0", "lanes": "1", "tables": "copy", "gpu": "fake"}
     assert wanted.items() <= properties.items()
@@ -90,7 +90,7 @@ async def test_memory_that_runs_out_fails_one_request_and_the_model_stays_up(
     assert caught.value.code is Code.OVERLOADED
     assert engine.ready
     answer = await engine.infer(take_rows(golden.request(), 0, 2))
-    assert difference(answer.outputs[OUTPUT], golden.int8[OUTPUT][:2]) <= TOLERANCE
+    assert difference(answer.outputs[OUTPUT], golden.served[OUTPUT][:2]) <= TOLERANCE
     await engine.close(grace_s=1.0)
 
 
@@ -129,6 +129,6 @@ def test_the_file_s_own_forward_runs_on_a_lane_without_graphs(
     layout = JaggedLayout(IDS, features, np.full(26, 1000))
     serving = artifact_on_gpu(module, Form(layout, 13), 1, 16, gpu)
     compute = runtime.Runtime(serving, ()).prepare(Batch((take_rows(golden.request(), 0, 7),)))
-    assert difference(compute()[OUTPUT], golden.int8[OUTPUT][:7]) <= TOLERANCE
+    assert difference(compute()[OUTPUT], golden.served[OUTPUT][:7]) <= TOLERANCE
     assert gpu.replays == 0
     assert serving.properties["graphs"].startswith("off: ")

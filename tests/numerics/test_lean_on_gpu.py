@@ -71,7 +71,7 @@ def test_it_scores_as_the_artifact_with_graphs_and_without_wherever_the_tables_a
     for start, rows in itertools.product((0, 50), (0, 1, 3, 24)):
         request = take_rows(golden.request(), start, start + rows)
         scores = runtime.prepare(Batch((request,)))()[OUTPUT]
-        wanted = golden.int8[OUTPUT][start : start + rows]
+        wanted = golden.served[OUTPUT][start : start + rows]
         assert difference(scores, wanted) <= TOLERANCE
     properties = serving.properties
     assert (properties["tables"], properties["interaction"]) == (where, "torch")

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.native_dlrm import compiler
+from backends.compiled import build
+from backends.compiled.build import NoKernelError
 from backends.native_dlrm.choice import doubt
 from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.native_dlrm.compiler import NoKernelError, load_library
+from backends.native_dlrm.compiler import load_library
 from backends.native_dlrm.reference import Reference
 from backends.native_dlrm.source import find_source
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
@@ -29,7 +30,7 @@ def test_either_kernel_gives_the_artifacts_scores_and_is_named(
         pytest.skip(str(error))
     backend = load_native(small_artifact, kernel_cache, lanes=1, kernel=kernel)
     scores = backend.prepare(Batch((golden.request(),)))()[OUTPUT].astype(np.float64)
-    assert abs(scores - golden.int8[OUTPUT].astype(np.float64)).max() <= 1e-6
+    assert abs(scores - golden.served[OUTPUT].astype(np.float64)).max() <= 1e-6
     assert backend.spec.properties["plan"] == kernel
     assert ("instructions" in backend.spec.properties) == (kernel == "compiled")
 
@@ -38,7 +39,7 @@ def test_without_a_compiler_numba_computes_and_the_log_says_why(
     small_artifact: Path, kernel_cache: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(compiler, "_COMPILERS", ())
+    monkeypatch.setattr(build, "_COMPILERS", ())
     monkeypatch.setattr(
         "backends.native_dlrm.choice.load_library", lambda _: load_library(tmp_path)
     )

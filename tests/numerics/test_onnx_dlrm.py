@@ -37,7 +37,7 @@ def score(backend: Backend, *requests: InferRequest) -> Array:
 
 
 def assert_golden(actual: Array, golden: Golden) -> None:
-    whole = golden.int8[OUTPUT].astype(np.float64)
+    whole = golden.served[OUTPUT].astype(np.float64)
     assert actual.dtype == np.float32
     assert whole.std() >= 0.05
     assert (np.abs(actual.astype(np.float64) - whole[: len(actual)]) <= TOLERANCE).all()
@@ -119,7 +119,7 @@ def test_a_file_that_does_not_give_the_golden_scores_is_not_kept(
     shutil.copytree(small_artifact, artifact)
     with np.load(artifact / GOLDEN_FILE) as golden:
         arrays = dict(golden)
-    arrays[f"int8.{OUTPUT}"][5] += np.float32(1e-4)
+    arrays[f"served.{OUTPUT}"][5] += np.float32(1e-4)
     np.savez(artifact / GOLDEN_FILE, allow_pickle=False, **arrays)
     assert export_onnx([str(artifact), str(tmp_path / "out")]) == 1
     assert "scores are 0.0001 from the artifact's golden ones" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def assert_close(actual: Array, expected: Array) -> None:
 
 
 def test_the_artifact_itself_gives_the_golden_scores(direct: Array, golden: Golden) -> None:
-    assert_close(direct, golden.int8[OUTPUT])
+    assert_close(direct, golden.served[OUTPUT])
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

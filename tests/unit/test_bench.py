@@ -13,14 +13,16 @@ import pytest
 
 from backends.fake import FakeBackend
 from loadtest import drive, workload
+from loadtest.ask import ask_all
 from loadtest.closed import NoServerError
-from loadtest.encodings import encode
+from loadtest.encodings import decode, encode
 from loadtest.record import Outcome
 from loadtest.requests import Golden, Order, write
+from loadtest.wires.base import Target
 from loadtest.wires.connect import connected
-from loadtest.wires.kinds import KINDS, target
+from loadtest.wires.kinds import KINDS, Kind, target
 from loadtest.workload import Mix
-from scheduler.types import Batch
+from scheduler.types import Batch, InferRequest
 from tests.fixtures.serving import Served, serving
 
 SHAPE = workload.ModelShape(3, ("cat_0", "cat_1"), (1000, 1000), "fake")
@@ -41,7 +43,8 @@ class Bench:
         kind = KINDS[wire]
         transport = {"grpc": "grpc", "http": "http", "https": "http3"}[kind.scheme]
         url = self.served.urls[transport].replace("https://127.0.0.1", "https://localhost")
-        place = target(kind, url, str(self.served.ca), model=model)
+        named = model or (SHAPE.name if kind.names_model else "")
+        place = target(kind, url, str(self.served.ca), model=named)
 
         def run() -> Outcome:
             with connected(kind.scheme, place, connections) as wires:
@@ -75,6 +78,33 @@ async def test_a_closed_loop_counts_every_answer(wire: str, certificates: Path) 
     assert outcome.failures.first == ""
     assert outcome.answered == computed > 0
     assert max(len(batch.requests) for batch in on.backend.batches) <= 3
+
+
+async def test_the_open_inference_protocol_over_http_gives_the_scores(certificates: Path) -> None:
+    (made,) = workload.draws(SHAPE, Mix(((3, 1.0),)), 1, seed=2)
+    async with bench(certificates) as on:
+        right = on.backend.score(InferRequest("", 3, made[1]))
+        for wire in ("oip-http", "oip-http-json", "oip-http3", "oip-http3-json"):
+            kind = KINDS[wire]
+            body = encode(kind.encoding, SHAPE.name, SHAPE.features, made[1])
+            url = on.served.urls["http" if kind.scheme == "http" else "http3"]
+            place = target(
+                kind, url.replace("https://127.0.0.1", "https://localhost"), str(on.served.ca),
+                model=SHAPE.name,
+            )  # fmt: skip
+
+            def ask(kind: Kind = kind, place: Target = place, body: bytes = body) -> bytes:
+                with connected(kind.scheme, place, 1) as (wire,):
+                    return ask_all(wire, [body])[0]
+
+            (scores,) = decode(kind.encoding, await asyncio.to_thread(ask)).values()
+            assert np.array_equal(scores, right), wire
+
+
+def test_json_that_outgrows_its_place_is_an_error() -> None:
+    inputs = {f"input_{number}": np.zeros(1, np.float32) for number in range(100)}
+    with pytest.raises(ValueError, match="the JSON of the inputs is over 2048 bytes"):
+        encode("oip-binary", "", (), inputs)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -28,7 +28,7 @@ def check(folder: Path, **options: Any) -> None:
     prove(BACKEND, BACKEND.spec, folder, GoldenOptions(**options))
 
 
-@pytest.mark.parametrize("prefix", ["int8", "expected", "fp32"])
+@pytest.mark.parametrize("prefix", ["served", "int8", "expected", "fp32"])
 def test_right_scores_pass_though_the_batch_is_larger_than_the_models(
     tmp_path: Path, prefix: str
 ) -> None:
@@ -37,7 +37,7 @@ def test_right_scores_pass_though_the_batch_is_larger_than_the_models(
 
 
 def test_the_scores_of_the_artifact_count_before_those_it_was_made_from(tmp_path: Path) -> None:
-    write(tmp_path, **{"int8.default": SCORES, "fp32.default": SCORES + 1})
+    write(tmp_path, **{"served.default": SCORES, "fp32.default": SCORES + 1})
     check(tmp_path)
 
 

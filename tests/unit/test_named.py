@@ -1,17 +1,24 @@
 """Whose request it was, as metrics and statistics count it, however early it was refused."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.engine import Engine
+from scheduler.errors import Code
 from scheduler.options import SchedulerOptions
-from tests.fixtures.gates import Watched, make_request
+from scheduler.routing import Part, Routes, pick
+from tests.fixtures.gates import Gate, Watched, make_request
 from tests.fixtures.grpc_calls import Answers, grpc_client, grpc_options, grpc_serving, status_of
 from tests.fixtures.oip_grpc import OipClient
 from tests.fixtures.oip_http import oip_served
+from tests.fixtures.requests import as_protobuf
+from transports.http.server import HttpOptions, HttpTransport
 from transports.named import Named, named
 
 KNOWN = Named("fake", "2")
@@ -125,3 +132,55 @@ async def test_a_call_counts_for_the_version_that_answers_it_though_another_serv
         await swapping
         record = await served.observed.answer()
         assert (record.model, record.version) == ("fake", "1")
+
+
+SPLIT = (Part("1", "1", 1.0), Part("2", "2", 3.0))
+KEY = next(key for key in map(str, range(100)) if pick(SPLIT, "fake", key).version == "1")
+
+
+@contextlib.asynccontextmanager
+async def split_between_two(observed: Answers) -> AsyncIterator[tuple[Engine, Gate]]:
+    """Serve version 1, gated, for a fourth of the keys, and version 2, the default."""
+    backend = Watched(version="1")
+    backend.before_run = gate = Gate()
+    engine = Engine(SchedulerOptions(inline_below_s=0.0), observed)
+    await engine.load(backend)
+    await engine.load(Watched(version="2"))
+    engine.route("fake", Routes(split=SPLIT))
+    engine.open()
+    try:
+        yield engine, gate
+    finally:
+        gate.open()
+        await engine.close(1.0)
+
+
+async def test_a_call_cancelled_under_a_split_counts_for_the_version_that_had_it() -> None:
+    observed = Answers()
+    async with split_between_two(observed) as (engine, gate):
+        assert engine.spec("fake").version == "2"
+        async with grpc_client(engine) as (client, _):
+            call = client.predict(metadata=(("x-request-key", KEY),))
+            asking = asyncio.ensure_future(call)
+            await gate.began()
+            asking.cancel()
+            record = await observed.answer()
+    assert (record.model, record.version, record.code) == ("fake", "1", Code.CANCELLED)
+
+
+async def test_a_client_that_leaves_under_a_split_counts_for_the_version_that_had_it() -> None:
+    observed = Answers()
+    async with split_between_two(observed) as (engine, gate):
+        transport = HttpTransport(HttpOptions(port=0))
+        (url,) = await transport.start(engine)
+        async with httpx.AsyncClient(base_url=url) as client:
+            headers = {"content-type": "application/x-protobuf", "x-request-key": KEY}
+            body = as_protobuf(make_request(2))
+            asking = asyncio.ensure_future(
+                client.post("/v1/predict", content=body, headers=headers)
+            )
+            await gate.began()
+            asking.cancel()
+            record = await observed.answer()
+        await transport.stop(1.0)
+    assert (record.model, record.version, record.code) == ("fake", "1", Code.CANCELLED)

@@ -9,10 +9,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from backends.compiled import build
+from backends.compiled.build import NoKernelError
 from backends.dlrm.gather import DENSE
-from backends.native_dlrm import compiler
 from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.native_dlrm.compiler import NoKernelError, load_library
+from backends.native_dlrm.compiler import load_library
 from backends.native_dlrm.model import Kind
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
 
@@ -112,7 +113,7 @@ def test_an_unknown_instruction_set_is_refused(library: ctypes.CDLL) -> None:
 def test_builders_at_the_same_time_leave_one_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_FLAGS", QUICK)
+    monkeypatch.setattr(build, "_FLAGS", QUICK)
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(load_library, [tmp_path / "new"] * 2))
     assert len(list((tmp_path / "new").iterdir())) == 1
@@ -128,7 +129,7 @@ def test_a_library_that_is_cut_off_is_built_again(tmp_path: Path, kernel_cache: 
 def test_without_a_compiler_the_reason_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(build, "_COMPILERS", ("no-such-compiler",))
     with pytest.raises(NoKernelError, match=r"no C compiler found \(no-such-compiler\)"):
         load_library(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -142,6 +143,6 @@ def test_a_folder_that_is_none_and_a_compiler_that_fails_are_reasons(
         load_library(tmp_path / "file")
     failing = shutil.which("false")
     assert failing is not None
-    monkeypatch.setattr(compiler, "_COMPILERS", (failing,))
+    monkeypatch.setattr(build, "_COMPILERS", (failing,))
     with pytest.raises(NoKernelError, match="failed"):
         load_library(tmp_path)

@@ -1,6 +1,7 @@
 """What cannot be served is refused before it is ready, with what is wrong and where."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +15,21 @@ from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, PROGRAM_FILE, file
 from backends.native_dlrm.convert import convert
 from backends.native_dlrm.converted import TENSORS_FILE
 from backends.native_dlrm.graph import read_forward
+from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.recognise import recognise
 from backends.native_dlrm.source import find_source
+from backends.torch_dlrm.export.golden import OUTPUT, golden_inputs
+from backends.torch_dlrm.export.presets import PRESETS
 from backends.torchscript_file.reader import read_torchscript
 from backends.torchscript_file.tree import TorchScriptFile
+from scheduler.backend import TableRows
 from scheduler.errors import LoadError
+from scheduler.types import Batch, InferRequest
 from tests.fixtures.native import load_native
 
 Document = dict[str, Any]
+SMALL = PRESETS["small"]
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +222,43 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
         find_source("", verify=True)
     with pytest.raises(LoadError, match=r"absent\.pt does not exist; make one with: narsil export"):
         find_source(str(tmp_path / "absent.pt"), verify=True)
+
+
+@pytest.mark.parametrize("form", ["artifact", "converted", "bare"])
+def test_a_copied_model_serves_on_whatever_becomes_of_its_file(
+    small_artifact: Path, folder: Path, tmp_path: Path, kernel_cache: Path, form: str
+) -> None:
+    served = {
+        "artifact": Path(shutil.copytree(small_artifact, tmp_path / "artifact")),
+        "converted": folder,
+        "bare": Path(shutil.copy(small_artifact / MODEL_FILE, tmp_path / MODEL_FILE)),
+    }[form]
+    backend = load_native(served, kernel_cache, lanes=1, tables="copy")
+    mapped = load_native(small_artifact, kernel_cache, lanes=1)
+    file = served if form == "bare" else served / {"artifact": MODEL_FILE}.get(form, TENSORS_FILE)
+    os.truncate(file, 0)  # mapped, the process would end at its next look into a table
+    inputs = golden_inputs(SMALL, 16, seed=3)
+    batch = Batch((InferRequest("", 16, inputs),))
+    scores = backend.prepare(batch)()[OUTPUT]
+    assert np.array_equal(scores, mapped.prepare(batch)()[OUTPUT])
+    assert backend.spec.properties["tables"] == "copy"
+    rows = TableRows(backend.update_tables()[0].name, np.arange(5), np.ones((5, SMALL.dim), "f4"))
+    backend.prepare_update([rows])()
+    assert backend.roll_back() == 5
+    assert np.array_equal(backend.prepare(batch)()[OUTPUT], scores)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_file_that_is_written_to_while_it_is_loaded_is_refused(
+    small_artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: bool
+) -> None:
+    served = Path(shutil.copytree(small_artifact, tmp_path / "artifact"))
+
+    def slowly(file: TorchScriptFile) -> Dlrm:
+        with (served / MODEL_FILE).open("ab") as more:
+            more.write(b"more")
+        return recognise(file)
+
+    monkeypatch.setattr("backends.native_dlrm.source.recognise", slowly)
+    with pytest.raises(LoadError, match="was written to while it was loaded; write beside"):
+        find_source(str(served), verify=True, copy=copy)

@@ -13,7 +13,7 @@ from tests.fixtures.ranking import ASKED, HAS, SPEC, everything, plain, random_r
 from tests.fixtures.requests import DENSE, LENGTHS, VALUES
 from transports.codecs.oip_request import decode
 from transports.codecs.oip_tensors import Tensor, datatype_of, input_infos, properties
-from transports.codecs.ranking import MAX_EXPANDED_BYTES
+from transports.codecs.spelled_out import MAX_EXPANDED_BYTES
 
 Tensors = dict[str, Array]
 

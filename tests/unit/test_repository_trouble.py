@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from app.repository.listing import Listing, PlaceError
-from scheduler.errors import ServingError
+from scheduler.errors import Code, ServingError
+from tests.fixtures.gates import Watched
 from tests.fixtures.manual_clock import settle
-from tests.fixtures.shelf import Shelf, Shelved, shelved, until
+from tests.fixtures.shelf import Shelf, ShelfOptions, Shelved, shelved, until
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -167,3 +169,62 @@ async def test_names_that_clients_ask_for_are_forgotten(shelf: Shelf) -> None:
         await asyncio.sleep(0)
         assert not state.repository._turns._last
         assert not state.repository._turns._next
+
+
+@pytest.fixture
+def hung(shelf: Shelf) -> Iterator[Event]:
+    """Let the loads of the model "a" hang until the event is set."""
+    held, build = Event(), shelf._build
+
+    def hanging(options: ShelfOptions) -> Watched:
+        backend = build(options)
+        if "a" in Path(options.path).parts:
+            backend.held = held
+        return backend
+
+    shelf._build = hanging  # type: ignore[method-assign]
+    yield held
+    held.set()
+
+
+async def test_a_load_that_hangs_holds_up_no_other_model_and_is_reported(
+    shelf: Shelf, hung: Event
+) -> None:
+    shelf.put("1")
+    async with shelved(shelf, load_timeout_s=0.05, loads_at_once=1) as state:
+        shelf.put("1", model="a")
+        shelf.put("2")
+        await state.repository.look()  # "a" is the first of them
+        await until(lambda: state.served == ["m 2"])
+        late = {one.model: one.reason for one in state.engine.refused}
+        assert late["a"] == "still loading after 0.05 s (repository.load_timeout_s)"
+        shelf.put("3")
+        await until(lambda: "m" not in {one.model for one in state.engine.refused})
+        await state.repository.look()  # and it is not begun again
+        await until(lambda: state.served == ["m 3"])
+        assert len(shelf.made["a", "1"]) == 1
+        hung.set()
+        await until(lambda: state.served == ["a 1", "m 3"])
+        await until(lambda: state.engine.refused == ())
+        shelf.put("2", model="a")
+        await state.repository.look()
+        await until(lambda: state.served == ["a 2", "m 3"])
+
+
+@pytest.mark.usefixtures("hung")
+async def test_a_server_starts_with_what_loads(shelf: Shelf) -> None:
+    shelf.put("1")
+    shelf.put("1", model="a")
+    async with shelved(shelf, load_timeout_s=0.05, loads_at_once=1) as state:
+        await until(lambda: state.served == ["m 1"])
+        assert await state.answer(model="m") == "1"
+        assert "a" in [one.model for one in state.engine.refused]
+
+
+@pytest.mark.usefixtures("hung")
+async def test_a_client_whose_load_hangs_is_told(shelf: Shelf) -> None:
+    shelf.put("1", model="a")
+    async with shelved(shelf, mode="explicit", load_timeout_s=0.05) as state:
+        with pytest.raises(ServingError, match="model 'a' is still loading after 0") as told:
+            await state.repository.load("a")
+        assert told.value.code is Code.UNAVAILABLE

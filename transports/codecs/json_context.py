@@ -28,16 +28,15 @@ from transports.codecs.json_values import (
     unknown_feature,
 )
 from transports.codecs.ranking import (
-    Rows,
     Split,
     chosen,
-    expand,
     float_columns,
     in_both,
     nothing_left,
     split,
     takes_context,
 )
+from transports.codecs.spelled_out import Rows, expand
 from transports.codecs.strict_json import shown
 
 # Reads one of the two layouts.

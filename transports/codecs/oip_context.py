@@ -19,10 +19,8 @@ from transports.codecs.ranking import (
     DENSE,
     LENGTHS,
     VALUES,
-    Rows,
     Split,
     chosen,
-    expand,
     float_columns,
     id_features,
     in_both,
@@ -30,6 +28,7 @@ from transports.codecs.ranking import (
     split,
     takes_context,
 )
+from transports.codecs.spelled_out import Rows, expand
 
 PREFIX = "context."
 _TABLE = "id_list_features"

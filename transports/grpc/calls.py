@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import grpc
 
+from scheduler.abandoned import version_noted
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
@@ -141,8 +142,10 @@ class Calls:
         """Return the answer to one request or why there is none; the observer hears of it once."""
         try:
             outcome = await outcome_of(self._serve(serve, body, call), lambda: call.id)
-        except asyncio.CancelledError:
-            self._record(call, _why_cancelled(call), len(body))
+        except asyncio.CancelledError as cancelled:
+            failure = _why_cancelled(call)
+            failure.version = version_noted(cancelled)
+            self._record(call, failure, len(body))
             raise
         if isinstance(outcome, ServingError):
             self._record(call, outcome, len(body))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from scheduler.abandoned import version_noted
 from scheduler.errors import Code, ServingError
 from transports.grpc.metadata import REQUEST_ID
 from transports.grpc.methods import Reply
@@ -30,11 +31,13 @@ async def outcome_of(work: Awaitable[T], request_id: Callable[[], str]) -> T | S
         # Its frames hold the message; in a cycle with it they would hold it until the collector
         # runs.
         return error.with_traceback(None)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         if _cancelled_by_engine():
             raise
         # Raised as it is, with the call still open, it would leave the client without a status.
-        return ServingError(Code.CANCELLED, "the server cancelled the request")
+        failure = ServingError(Code.CANCELLED, "the server cancelled the request")
+        failure.version = version_noted(cancelled)
+        return failure
     except Exception:
         logger.exception("request %s: unexpected error", request_id())
         return ServingError(Code.INTERNAL, f"internal error; request id {request_id()}")

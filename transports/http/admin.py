@@ -17,6 +17,9 @@ from transports.http.unsent import Unsent
 LISTENER = ListenerOptions(backlog=128, max_connections=1024)
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
+# What one turn of the event loop may take of a large delta: requests have their turn in between.
+RECEIVE_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class AdminOptions:
@@ -46,6 +49,7 @@ class AdminTransport:
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URL with the real port. Raises OSError that names a taken port."""
         bound = bind(self._options.host, self._options.port, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         app = pages(engine, metrics=True)
         app.include_router(embedding_pages(engine, writable=self._options.updates))
         app.include_router(page_routes(engine, self._options.host))

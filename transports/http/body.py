@@ -34,8 +34,16 @@ class Body:
     async def read(
         self, declared_bytes: int | None, json_bytes: int | None, coding: str = ""
     ) -> bytes:
-        """Return the body, unpacked; too long a one is refused as soon as that shows.
+        """Return the body, unpacked; see ``pieces``."""
+        pieces = await self.pieces(declared_bytes, json_bytes, coding)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    async def pieces(
+        self, declared_bytes: int | None, json_bytes: int | None, coding: str = ""
+    ) -> list[bytes]:
+        """Return the body, unpacked, as it came; too long a one is refused as soon as that shows.
+
+        To put a large one together takes time that need not be the event loop's.
         ``json_bytes`` is how much of it is JSON, None for all. ``coding`` is the content coding it
         arrives in, "" for none.
         Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED, UNAVAILABLE; INVALID_REQUEST for what
@@ -50,7 +58,7 @@ class Body:
         if not coding and not self._intake.closed:
             message = whole_body(self._receive)
             if message is not None:  # needs no clock
-                return self._take_whole(message["body"], is_json)
+                return [self._take_whole(message["body"], is_json)]
         try:
             async with self._intake.reading():
                 unpacker = Unpacker(coding) if coding else None
@@ -80,7 +88,7 @@ class Body:
         self._hold(body, "bytes", is_json)
         return body
 
-    async def _read(self, unpacker: Unpacker | None, is_json: bool) -> bytes:
+    async def _read(self, unpacker: Unpacker | None, is_json: bool) -> list[bytes]:
         held: list[bytes] = []
         while True:
             chunk = await self._next()
@@ -96,7 +104,7 @@ class Body:
                 break
         if unpacker is not None:
             unpacker.finish()
-        return b"".join(held)
+        return held
 
     def _hold(self, piece: bytes, unit: str, is_json: bool) -> None:
         size_bytes = self._held_bytes + len(piece)

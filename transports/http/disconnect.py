@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Message, Receive
 
+from scheduler.abandoned import version_noted
 from scheduler.errors import Code, ServingError
 from transports.http.problem import HttpError
 from transports.http.receiving import watch
@@ -39,12 +40,16 @@ async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -
     unwatch = watch(receive, leave)
     try:
         return await work
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
+        error: ServingError | HttpError
         if task.cancelling() == 0:  # nobody cancelled this task: something within it was
-            raise ServingError(Code.CANCELLED, "the server cancelled the request") from None
-        # A cancel from elsewhere (shutdown) goes on its way.
-        if left and task.uncancel() == 0:
-            raise reason(left[0], "the client left before its answer") from None
-        raise
+            error = ServingError(Code.CANCELLED, "the server cancelled the request")
+        elif left and task.uncancel() == 0:
+            error = reason(left[0], "the client left before its answer")
+        else:  # a cancel from elsewhere (shutdown) goes on its way
+            raise
+        if isinstance(error, ServingError):
+            error.version = version_noted(cancelled)
+        raise error from None
     finally:
         unwatch()

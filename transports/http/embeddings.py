@@ -39,7 +39,7 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
         body = Body(request.receive, intake)
         try:
             declared = request.headers.get("content-length", "")
-            content = await body.read(
+            content = await body.pieces(
                 int(declared) if declared.isdecimal() else None, None if is_json else 0
             )
             async with one:

@@ -12,6 +12,7 @@ from backends.dlrm.gather import DENSE
 from backends.dlrm.manifest import (
     EXAMPLE_FILE,
     GOLDEN_FILE,
+    GOLDEN_SCORES,
     Manifest,
     file_sha256,
     read_manifest,
@@ -100,7 +101,10 @@ def _difference(artifact: Path, folder: Path, output: str) -> float:
             arrays = {name: golden[name] for name in golden.files}
     except (OSError, ValueError) as error:
         raise LoadError(f"{artifact} has no golden scores to compare with: {error}") from error
-    wanted = arrays[f"int8.{output}"]
+    found = [name for prefix in GOLDEN_SCORES if (name := f"{prefix}{output}") in arrays]
+    if not found:
+        raise LoadError(f"{artifact} has no golden scores of the output {output!r}")
+    wanted = arrays[found[0]]
     backend = OnnxDlrmBackend(OnnxDlrmOptions(str(folder), lanes=1, max_batch_rows=len(wanted)))
     backend.load()
     names = [each.name for each in backend.spec.inputs]

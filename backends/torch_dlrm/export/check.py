@@ -37,9 +37,9 @@ def compare(golden: Golden, outputs: Mapping[str, Array]) -> GoldenReport:
     """Compare ``outputs`` for the golden inputs with the golden outputs."""
     return GoldenReport(
         rows=golden.rows,
-        difference=_largest(golden.int8, outputs),
-        quantisation=_largest(golden.int8, golden.fp32),
-        score_std=float(np.concatenate([np.ravel(s) for s in golden.int8.values()]).std()),
+        difference=_largest(golden.served, outputs),
+        quantisation=_largest(golden.served, golden.fp32),
+        score_std=float(np.concatenate([np.ravel(s) for s in golden.served.values()]).std()),
     )
 
 

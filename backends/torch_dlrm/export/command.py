@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from backends.checkpoints.weights import MEAN_HELP
 from backends.torch_dlrm.export.check import TOLERANCE, check_artifact
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.free import check_free
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="with --from: its tables' features, in order; default: the file's",
     )
+    parser.add_argument("--mean", metavar="NAMES", default="", help=f"with --from: {MEAN_HELP}")
     parser.add_argument("--name", help="model name; default: the folder's")
     parser.add_argument("--version", default="1", help="model version")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N: it will serve there only")
@@ -111,6 +113,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
             replace=arguments.force,
             format=arguments.format,
             features_given=bool(arguments.features) or not arguments.state_dict,
+            mean=arguments.mean,
         )
         export(order, lambda text: progress.update(task, description=text, advance=1))
         progress.update(task, description="done", completed=STEPS)
@@ -122,6 +125,8 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
 
 def _shape(arguments: argparse.Namespace) -> DlrmShape:
     preset = PRESETS[arguments.preset]
+    if arguments.mean and not arguments.state_dict:
+        raise ExportError("--mean goes with --from; a preset's bags are summed")
     if not arguments.features:
         return preset
     if not arguments.state_dict:

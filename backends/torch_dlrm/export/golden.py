@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backends.dlrm.gather import DENSE, IDS
-from backends.dlrm.manifest import GOLDEN_FILE
+from backends.dlrm.manifest import GOLDEN_FILE, GOLDEN_SCORES
 from backends.torch_dlrm.export.presets import DlrmShape
 from scheduler.types import Array, InferRequest
 
@@ -22,11 +22,11 @@ _INPUTS = (DENSE, LENGTHS, VALUES)
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """One request's inputs, and its outputs by the FP32 model and by the INT8 artifact."""
+    """One request's inputs, its outputs by the FP32 model and by the artifact as it is stored."""
 
     inputs: Mapping[str, Array]
     fp32: Mapping[str, Array]
-    int8: Mapping[str, Array]
+    served: Mapping[str, Array]
 
     @property
     def rows(self) -> int:
@@ -73,10 +73,10 @@ def example_request(shape: DlrmShape, seed: int) -> dict[str, Any]:
 
 
 def write_golden(folder: Path, golden: Golden) -> None:
-    """Write golden.npz: the inputs by name, the outputs as ``fp32.NAME`` and ``int8.NAME``."""
+    """Write golden.npz: the inputs by name, the outputs as ``fp32.NAME`` and ``served.NAME``."""
     arrays = dict(golden.inputs)
     arrays |= {f"fp32.{name}": scores for name, scores in golden.fp32.items()}
-    arrays |= {f"int8.{name}": scores for name, scores in golden.int8.items()}
+    arrays |= {f"{GOLDEN_SCORES[0]}{name}": scores for name, scores in golden.served.items()}
     np.savez_compressed(folder / GOLDEN_FILE, allow_pickle=False, **arrays)
 
 
@@ -86,7 +86,7 @@ def read_golden(folder: Path) -> Golden:
         return Golden(
             inputs={name: arrays[name] for name in _INPUTS},
             fp32=_under(arrays, "fp32."),
-            int8=_under(arrays, "int8."),
+            served=next(filter(None, (_under(arrays, each) for each in GOLDEN_SCORES)), {}),
         )
 
 

@@ -21,7 +21,7 @@ from torchrec.inference.modules import (
     shard_quant_model,
 )
 from torchrec.models.dlrm import DLRM
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -60,6 +60,7 @@ def build(shape: DlrmShape) -> DLRM:
             embedding_dim=shape.dim,
             num_embeddings=rows,
             feature_names=[feature],
+            pooling=PoolingType.MEAN if feature in shape.averaged else PoolingType.SUM,
         )
         for feature, rows in zip(shape.features, shape.table_rows, strict=True)
     ]

@@ -7,7 +7,10 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class DlrmShape:
-    """Size one DLRM; ``features`` are in wire order, ``dense_layers`` ends with ``dim``."""
+    """Size one DLRM; ``features`` are in wire order, ``dense_layers`` ends with ``dim``.
+
+    The bags of features in ``averaged`` are, those of others are summed.
+    """
 
     features: tuple[str, ...]
     table_rows: tuple[int, ...]
@@ -15,6 +18,7 @@ class DlrmShape:
     dense_names: tuple[str, ...]
     dense_layers: tuple[int, ...]
     over_layers: tuple[int, ...]
+    averaged: frozenset[str] = frozenset()
 
     @property
     def over_inputs(self) -> int:

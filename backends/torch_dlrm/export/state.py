@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from backends.checkpoints.read import Array, read_tensors
-from backends.checkpoints.weights import find_weights
+from backends.checkpoints.weights import averaged, find_weights
 from backends.torch_dlrm.export.errors import ExportError
 from backends.torch_dlrm.export.presets import DlrmShape, numbered
 from scheduler.errors import LoadError
@@ -43,8 +43,11 @@ def read_state(path: Path, features: tuple[str, ...] = ()) -> dict[str, torch.Te
     return {name: torch.from_numpy(_writable(array)) for name, array in arrays.items()}
 
 
-def shape_of(state: State) -> DlrmShape:
-    """Return the sizes of the DLRM with these weights, which ``read_state`` returned."""
+def shape_of(state: State, mean: str = "") -> DlrmShape:
+    """Return the sizes of the DLRM with these weights, which ``read_state`` returned.
+
+    ``mean`` has the features whose bags are averaged, with commas. Raises LoadError.
+    """
     prefix, suffix = _TABLE.split("{}")
     tables = {
         name.removeprefix(prefix).removesuffix(suffix): tensor.shape[0]
@@ -59,6 +62,7 @@ def shape_of(state: State) -> DlrmShape:
         dense_names=numbered("int", state[f"{_DENSE.format(0)}.weight"].shape[1]),
         dense_layers=dense,
         over_layers=over,
+        averaged=averaged(tuple(tables), mean),
     )
 
 

@@ -69,7 +69,8 @@ class Trained:
 @dataclass(frozen=True, slots=True)
 class Order:
     """Ask for one artifact. With ``state_file`` the sizes are those of its weights, and so is the
-    order of the features, unless it is ``features_given``.
+    order of the features, unless it is ``features_given``; ``mean`` names those whose bags are
+    averaged.
 
     With ``trained`` the weights, the golden batch and the example are those of that model.
 
@@ -89,6 +90,7 @@ class Order:
     format: str = "pt"
     trained: Trained | None = None
     features_given: bool = True
+    mean: str = ""
 
 
 # What a model's file has besides its weights and tables: code, names, padding.
@@ -111,7 +113,7 @@ def _write(order: Order, folder: Path, step: Callable[[str], None]) -> Manifest:
     step("building the FP32 model")
     trained = order.trained
     state = _state(order)
-    shape = shape_of(state) if order.state_file and state else order.shape
+    shape = shape_of(state, order.mean) if order.state_file and state else order.shape
     inputs = trained.golden if trained else golden_inputs(shape, ROWS, order.seed)
     dlrm = build(shape)
     if state:
