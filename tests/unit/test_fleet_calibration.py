@@ -96,8 +96,9 @@ def test_the_runs_own_batch_times_tell_a_slow_machine_from_a_wrong_model(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["load", "failures", "shards", "updates", pytest.param("hedging", marks=SLOW),
-             pytest.param("balancers", marks=SLOW)],
+    "name", ["load", "failures", *(
+        pytest.param(name, marks=SLOW) for name in ("shards", "updates", "hedging", "balancers")
+    )],
 )  # fmt: skip
 def test_a_scenario_prints_the_same_figures_every_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
