@@ -20,8 +20,8 @@ from app.tracing.options import TracingOptions
 from app.triton_names import MetricsOptions
 from scheduler.options import SchedulerOptions
 
-TRANSPORTS = ("http", "grpc", "http3", "admin")
-BACKENDS = ("torch_dlrm", "native_dlrm", "onnx_dlrm", "fake")
+TRANSPORTS = ("http", "grpc", "http3", "admin", "collective")
+BACKENDS = ("torch_dlrm", "native_dlrm", "onnx_dlrm", "ray", "fake")
 # By how a name ends; the first that fits.
 UNITS = {
     "_per_s": "per second",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from itertools import chain
 
+from app.frontends.group import Group
 from app.gpu import GpuSeries
 from app.observe import PrometheusObserver
 from tests.deploy.files import DASHBOARD, ROOT, alerts, compose, loaded, queries
@@ -31,6 +32,10 @@ def exposed_names() -> set[str]:
     exposed = PrometheusObserver().exposition("")[0].decode()
     families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposed, re.MULTILINE))
     families |= {family.name: "gauge" for family in gpus.collect()}
+    for family in Group(0, 1, {}, {}).families():
+        families |= dict(
+            re.findall(r"^# TYPE (\S+) (\S+)$", "\n".join(family.lines(openmetrics=False)), re.M)
+        )
     known = set(families)
     for name in (name for name, kind in families.items() if kind == "histogram"):
         known |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
