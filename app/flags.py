@@ -74,9 +74,11 @@ def unknown(arguments: Sequence[str], schema: Schema, elsewhere: Mapping[str, Sc
     """
     first = next((each for each in arguments if each.startswith("-")), arguments[0])
     flag = first.partition("=")[0]
-    for owner, sections in elsewhere.items():
-        if flag in _all_flags(sections):
-            return f"{flag} belongs to {owner}"
+    owners = [owner for owner, sections in elsewhere.items() if flag in _all_flags(sections)]
+    if owners:
+        # "the backend A, and this is C", "the backend B, and this is C"
+        names, why = zip(*(owner.split(", ", 1) for owner in owners), strict=True)
+        return f"{flag} belongs to {' or '.join(names)}, {why[0]}"
     known = [*_all_flags(schema), *ALIASES, "--config", "--print-config", "--help"]
     close = difflib.get_close_matches(flag, known, n=1)
     more = f"; did you mean {close[0]}?" if close else ""

@@ -57,7 +57,7 @@ def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() ->
         (["--zzzzzzzz=1"], "error: unrecognized arguments: --zzzzzzzz=1\n"),
         (
             ["--backend", "native_dlrm", "--plan", "lean"],
-            "--plan belongs to the backend torch_dlrm, and this is native_dlrm",
+            "--plan belongs to the backend ray or the backend torch_dlrm, and this is native_dlrm",
         ),
         (
             ["--transports", "http", "--grpc-port=1"],
