@@ -38,7 +38,7 @@ def of_request(record: Answered) -> Attributes:
     }
     if record.timing is not None:
         common["narsil.batch_rows"] = record.timing.batch_rows
-    wire = _of_grpc(record) if record.transport == "grpc" else _of_http(record)
+    wire = _of_wire(record)
     error = {"error.type": record.code.value} if record.code and is_error(record) else {}
     return {**common, **wire, **error}
 
@@ -60,6 +60,12 @@ def of_batch(record: Computed) -> Attributes:
         "narsil.batch_requests": len(record.queue_s),
         "narsil.lane": record.lane,
     }
+
+
+def _of_wire(record: Answered) -> Attributes:
+    if record.transport == "grpc":
+        return _of_grpc(record)
+    return _of_http(record) if record.protocol else {}  # the conventions know no other wire
 
 
 def _of_grpc(record: Answered) -> Attributes:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from app.tracing.attributes import of_request
 from scheduler.errors import Code, ServingError
 from scheduler.threads import run_in_thread
 from scheduler.types import InferRequest, ModelSpec
@@ -119,3 +120,6 @@ async def test_the_observer_hears_of_each_request(both: Both) -> None:
     record = both.met.recorder.answers[-1]
     assert (record.transport, record.model, record.version) == ("collective", "fake", "1")
     assert (record.code, record.bytes_out > 0, record.timing is not None) == (None, True, True)
+    span = of_request(record)
+    assert (span["narsil.transport"], span["narsil.rows"]) == ("collective", 7)
+    assert not any(name.startswith(("http.", "rpc.", "network.")) for name in span)
