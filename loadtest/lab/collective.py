@@ -1,10 +1,11 @@
-"""Round trips of the collective transport beside gRPC's, one request at a time.
+"""Round trips of the collective transport beside gRPC's, and shared memory's, one at a time.
 
     python -m loadtest.lab.collective --rows 1 100 10000 --rounds 5 --seconds 1
 
-One ``narsil serve`` with the fake backend; both clients are in this process and take turns within
-a round. ``cpu us`` is the processor time of a request: of the server with all its processes, and
-of the client, which for gloo has a thread that polls. Ratios are the medians of each round's.
+One ``narsil serve`` with the fake backend; all clients are in this process and take turns within
+a round; each writes its message, or its memory, anew for every request. ``cpu us`` is the
+processor time of a request: of the server with all its processes, and of the client, which for
+gloo has a thread that polls. Ratios are the medians of each round's.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ import grpc
 import numpy as np
 
 from loadtest.lab import stats
+from loadtest.lab.collective_shared import PREFIX, Ask, Inputs, shared
 from loadtest.lab.manifest import manifest
 from loadtest.lab.tables import print_table
 from loadtest.workload import ModelShape, draw
@@ -37,9 +39,7 @@ DENSE, FEATURES, TABLE_ROWS = 13, 26, 1000
 _PREDICT = "/predictor.Predictor/Predict"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WARM_UP = 10
-
-Inputs = Mapping[str, Array]
-Ask = Callable[[Inputs], Array]
+_ROW_BYTES = 4 * DENSE + 16 * FEATURES + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     print(json.dumps(manifest(arguments)))
     lines: list[dict[str, float | str]] = []
-    with _served(max(arguments.rows)) as (pid, urls), _asked(urls) as contestants:
+    most = max(arguments.rows)
+    with _served(most) as (pid, urls), _asked(urls, most) as contestants:
         for rows in arguments.rows:
             inputs = requests(rows)
             check(contestants, inputs)
@@ -149,7 +150,7 @@ def _served(rows: int) -> Iterator[tuple[int, Mapping[str, str]]]:
         f"--backend-table-rows={TABLE_ROWS}", f"--backend-max-batch-rows={rows}",
         "--scheduler-max-batch-ids=100000000", "--backend-remembered-batches=0",
         "--transports=grpc,collective", "--grpc-port=0", "--collective-port=0",
-        "--server-drain-delay-s=0", "--log-level=warning",
+        "--server-drain-delay-s=0", "--log-level=warning", f"--server-shared-memory=/{PREFIX}",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
@@ -165,12 +166,13 @@ def _served(rows: int) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 
 @contextlib.contextmanager
-def _asked(urls: Mapping[str, str]) -> Iterator[list[tuple[str, Ask]]]:
-    """Connect both clients."""
+def _asked(urls: Mapping[str, str], rows: int) -> Iterator[list[tuple[str, Ask]]]:
+    """Connect every client, for requests of up to ``rows``."""
     unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     with (
         grpc.insecure_channel(urlsplit(urls["grpc"]).netloc, unlimited) as channel,
         CollectiveClient(urls["collective"]) as client,
+        shared(channel, 4096 + rows * _ROW_BYTES) as over_memory,
     ):
         predict = channel.unary_unary(_PREDICT)
 
@@ -181,7 +183,7 @@ def _asked(urls: Mapping[str, str]) -> Iterator[list[tuple[str, Ask]]]:
         def over_gloo(inputs: Inputs) -> Array:
             return np.asarray(client.predict(inputs)["default"].numpy())
 
-        yield [("grpc", over_grpc), ("collective", over_gloo)]
+        yield [("grpc", over_grpc), ("collective", over_gloo), ("grpc, shared memory", over_memory)]
 
 
 if __name__ == "__main__":

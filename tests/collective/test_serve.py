@@ -139,3 +139,4 @@ def test_the_lab_measures_it_beside_grpc(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "| 3 | 0.78 | grpc |" in printed
     assert "| 3 | 0.78 | collective |" in printed
+    assert "| 3 | 0.78 | grpc, shared memory |" in printed
