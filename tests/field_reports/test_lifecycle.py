@@ -178,8 +178,9 @@ FORKING = {"multiprocessing", "subprocess", "concurrent.futures.process"}
 def test_nothing_on_the_serving_path_could_start_a_process() -> None:
     """Field report 34: PyTorch #40403. No module imports what forks or spawns.
 
-    But those that start a new program while a model is loaded and not yet served, or made; and
-    the program that carriers of the collective transport are forked from, which does nothing else.
+    But those that start a new program while a model is loaded and not yet served, or made, or code
+    is compiled; and the program that carriers of the collective transport are forked from, which
+    does nothing else.
     """
     root = Path(scheduler.__file__ or "").parent.parent
     backends = root / "backends"
@@ -187,6 +188,8 @@ def test_nothing_on_the_serving_path_could_start_a_process() -> None:
         backends / "torch_dlrm" / "bounded.py",
         backends / "torch_dlrm" / "train" / "movielens" / "download.py",
         backends / "native_dlrm" / "compiler.py",
+        backends / "compiled" / "build.py",
+        root / "app" / "compiled" / "build.py",
         root / "transports" / "collective" / "nursery.py",
     }
     for folder in ("app", "backends", "scheduler", "transports"):
