@@ -6,7 +6,7 @@ from scheduler.deltas import Delta
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid, shown
 from scheduler.threads import run_in_thread
-from scheduler.updates import Applied, RolledBack
+from scheduler.updates import Applied, RolledBack, Updates
 from transports.codecs import delta_arrow, delta_json
 
 
@@ -39,24 +39,36 @@ def addressed(delta: Delta, model: str, version: str) -> Delta:
 async def apply(engine: Engine, delta: Delta) -> Applied:
     """Apply ``delta`` to the model that it names. Raises ServingError, and nothing changed."""
     updates = engine.updates(delta.model, delta.version)
-    applied = await updates.apply(delta)
-    if engine.updates(delta.model, delta.version) is not updates:
-        raise _replaced(updates.spec.name)
+    try:
+        applied = await updates.apply(delta)
+    except ServingError:
+        _check_served(engine, updates, delta.model, delta.version)
+        raise
+    _check_served(engine, updates, delta.model, delta.version)
     return applied
 
 
 async def roll_back(engine: Engine, model: str, version: str) -> RolledBack:
     """Restore the rows of a model as they were loaded. Raises ServingError."""
     updates = engine.updates(model, version)
-    done = await updates.roll_back()
-    if engine.updates(model, version) is not updates:
-        raise _replaced(updates.spec.name)
+    try:
+        done = await updates.roll_back()
+    except ServingError:
+        _check_served(engine, updates, model, version)
+        raise
+    _check_served(engine, updates, model, version)
     return done
 
 
-def _replaced(model: str) -> ServingError:
-    return ServingError(
-        Code.UNAVAILABLE,
-        f"model {model!r} was replaced by a new load meanwhile, which has none of its deltas",
-        retry_after_s=1.0,
-    )
+def _check_served(engine: Engine, updates: Updates, model: str, version: str) -> None:
+    """Refuse what reached a model that is served no longer, whatever came of it there.
+
+    Raises ServingError (UNAVAILABLE, MODEL_NOT_FOUND).
+    """
+    if engine.updates(model, version) is not updates:
+        raise ServingError(
+            Code.UNAVAILABLE,
+            f"model {updates.spec.name!r} was replaced by a new load meanwhile, which has none of"
+            " its deltas",
+            retry_after_s=1.0,
+        )

@@ -156,6 +156,36 @@ def test_a_batch_sees_all_rows_of_a_table_or_none(backend: Updated, golden: Gold
     assert seen <= set(expected)
 
 
+def test_a_rollback_under_load_is_seen_whole_or_not_at_all(
+    backend: Updated, golden: Golden
+) -> None:
+    spec = backend.update_tables()[0]
+    rows = np.arange(128, dtype=np.int64)
+    side = TableRows(spec.name, rows, np.full((128, spec.dim), 0.4, np.float32))
+    request = every_row(side, golden)
+    loaded = score(backend, request).tobytes()
+    backend.prepare_update([side])()
+    updated = score(backend, request).tobytes()
+    over = threading.Event()
+    seen: set[bytes] = set()
+
+    def ask() -> None:
+        while not over.is_set():
+            seen.add(score(backend, request).tobytes())
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for _ in range(50):
+        assert backend.roll_back() == 128
+        backend.prepare_update([side])()
+    over.set()
+    for thread in asking:
+        thread.join()
+    assert loaded != updated
+    assert seen <= {loaded, updated}
+
+
 def test_values_that_cannot_be_stored_change_nothing(backend: Updated, golden: Golden) -> None:
     before = score(backend, golden.request())
     first, second = backend.update_tables()[:2]

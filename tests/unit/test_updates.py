@@ -182,6 +182,23 @@ async def test_a_delta_in_the_middle_of_a_swap_does_not_pass_for_applied() -> No
         assert new.stored[TABLES[0]].any()
 
 
+@pytest.mark.parametrize("fault", [None, RuntimeError("close() has been called")])
+async def test_a_delta_to_a_model_that_is_unloaded_meanwhile_is_not_found(
+    fault: BaseException | None,
+) -> None:
+    backend = UpdatableFake()
+    backend.fault = fault
+    async with served(backend, UpdatableFake("other")) as (engine, _):
+        with backend.held():
+            asked = asyncio.create_task(apply(engine, delta(model="fake")))
+            await asyncio.to_thread(backend.writing.wait, 30)
+            await engine.unload("fake")
+        with pytest.raises(ServingError, match="no model 'fake'") as caught:
+            await asked
+        assert caught.value.code is Code.MODEL_NOT_FOUND
+        assert (await apply(engine, delta(model="other"))).outcome == "applied"
+
+
 async def test_a_rollback_restores_what_was_loaded_and_forgets_the_deltas() -> None:
     backend = UpdatableFake()
     async with served(backend) as (engine, heard):
