@@ -16,7 +16,7 @@ from typing import TypeAlias
 from app.signatures import SIGNATURE_BYTES, SUFFIX, verify_file
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError
-from scheduler.threads import run_in_thread
+from scheduler.threads import Worker, run_in_thread
 from transports import updates
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class DeltaFolder:
         self._artifact_keys = artifact_keys
         self._seen: dict[str, _Seen] = {}
         self._said = ""
+        self._worker = Worker("delta")
 
     async def run(self) -> None:
         """Look for new files, for ever."""
@@ -116,7 +117,7 @@ class DeltaFolder:
         outcome = FileOutcome(name, "refused", "", "", "", 0, 0, time.time())
         try:
             body = await run_in_thread(lambda: self._read(name), "deltas")
-            delta = await updates.decode([body], is_json=name.endswith(".json"))
+            delta = await updates.decode([body], self._worker, is_json=name.endswith(".json"))
             outcome = replace(outcome, model=delta.model, version=delta.version)
             applied = await updates.apply(self._engine, delta)
         except ServingError as error:

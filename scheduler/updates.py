@@ -11,7 +11,7 @@ from scheduler.deltas import Delta, check_delta
 from scheduler.errors import Code, ServingError, invalid
 from scheduler.execute import replace_rows, restore_rows, tables_of
 from scheduler.observer import Observer, Updated, UpdateOutcome
-from scheduler.threads import run_in_thread
+from scheduler.threads import Worker
 from scheduler.types import ModelSpec
 
 T = TypeVar("T")
@@ -60,6 +60,7 @@ class Updates:
         self._backend = backend
         self._observer = observer
         self._turn = asyncio.Lock()
+        self._worker = Worker(f"{spec.name}-update")
         self._applied: dict[str, Applied] = {}
         self._work: set[asyncio.Task[Any]] = set()
 
@@ -123,7 +124,7 @@ class Updates:
             check_delta(delta, tables_of(backend))
             replace_rows(backend, delta.tables)
 
-        await run_in_thread(write, f"{self.spec.name}-update")
+        await self._worker.run(write)
         self.sequence += 1
         self.rows += delta.rows
         seconds = time.perf_counter() - started_s
@@ -139,7 +140,7 @@ class Updates:
     async def _roll_back(self) -> RolledBack:
         async with self._turn:
             backend, started_s = self._updatable(), time.perf_counter()
-            rows = await run_in_thread(lambda: restore_rows(backend), f"{self.spec.name}-rollback")
+            rows = await self._worker.run(lambda: restore_rows(backend))
             done = RolledBack(self.spec.name, self.spec.version, rows, self.sequence)
             self.sequence = self.rows = 0
             self._applied.clear()

@@ -5,13 +5,13 @@ import dataclasses
 from scheduler.deltas import Delta
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid, shown
-from scheduler.threads import run_in_thread
+from scheduler.threads import Worker
 from scheduler.updates import Applied, RolledBack, Updates
 from transports.codecs import delta_arrow, delta_json
 
 
-async def decode(pieces: list[bytes], *, is_json: bool) -> Delta:
-    """Return the delta in ``pieces``, which are let go of; off the event loop.
+async def decode(pieces: list[bytes], worker: Worker, *, is_json: bool) -> Delta:
+    """Return the delta in ``pieces``, which are let go of; on ``worker``.
 
     Raises ServingError.
     """
@@ -22,7 +22,7 @@ async def decode(pieces: list[bytes], *, is_json: bool) -> Delta:
         pieces.clear()
         return read(body)
 
-    return await run_in_thread(decoded, "delta")
+    return await worker.run(decoded)
 
 
 def addressed(delta: Delta, model: str, version: str) -> Delta:

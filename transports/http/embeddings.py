@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid, shown
+from scheduler.threads import Worker
 from scheduler.updates import Applied, Updates
 from transports import updates
 from transports.http.body import Body
@@ -22,6 +23,7 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
     """Return the routes; without ``writable`` those that change a model answer 501."""
     router = APIRouter(prefix="/v1/models/{model}/embeddings", tags=["embeddings"])
     intake = Intake(BodyLimits())
+    worker = Worker("delta")
     one = asyncio.Lock()  # a delta is many times its body, unpacked: those that wait are bodies
 
     @router.get("")
@@ -43,7 +45,7 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
                 int(declared) if declared.isdecimal() else None, None if is_json else 0
             )
             async with one:
-                decoded = await updates.decode(content, is_json=is_json)
+                decoded = await updates.decode(content, worker, is_json=is_json)
                 delta = updates.addressed(decoded, model, version)
                 return asdict(await updates.apply(engine, delta))
         finally:
