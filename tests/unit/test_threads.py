@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ async def test_a_worker_does_everything_on_one_thread_in_order() -> None:
         order.append(number)
         return threading.current_thread()
 
-    threads = await asyncio.gather(*(worker.run(lambda n=n: note(n)) for n in range(20)))
+    threads = await asyncio.gather(*(worker.run(partial(note, n)) for n in range(20)))
     assert order == list(range(20))
     assert len(set(threads)) == 1
     assert threads[0] is not threading.current_thread()
