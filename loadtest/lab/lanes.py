@@ -51,7 +51,7 @@ def run_slice(
     def work() -> None:
         time.sleep(max(0.0, begin_s - time.perf_counter()))
         count, begin_cpu_s = 0, time.thread_time()
-        while time.perf_counter() < begin_s + seconds:
+        while not count or time.perf_counter() < begin_s + seconds:
             backend.prepare(batches[count % len(batches)])()
             count += 1
         done.append((count, time.thread_time() - begin_cpu_s))
