@@ -1,5 +1,6 @@
 """Handshakes that never end, and clients that come meanwhile."""
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
@@ -110,3 +111,16 @@ async def test_a_handshake_has_little_time(
         await count_of(host, 1)
         await count_of(host, 0)
         assert not host.connections
+
+
+async def test_a_connection_that_falls_silent_is_forgotten(certificates: Path) -> None:
+    async with http3_served(StubEngine(), certificates, idle_timeout_s=0.2) as transport:
+        host = host_of(transport)
+        async with raw_client(transport) as raw:
+            assert await is_served(raw)
+            assert len(host.connections) == 1
+            async with asyncio.timeout(20):
+                while host.connections:  # noqa: ASYNC110  # nobody tells when it goes
+                    await asyncio.sleep(0.01)
+        async with raw_client(transport) as other:
+            assert await is_served(other)

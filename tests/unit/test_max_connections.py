@@ -68,14 +68,14 @@ async def test_over_grpc_they_are_unavailable_and_a_place_that_is_free_again_is_
         target = f"127.0.0.1:{served.client.port}"
         async with grpc.aio.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as b:
             call = b.unary_unary("/predictor.Predictor/Predict")
-            error = await status_of(call(b"", timeout=5))
+            error = await status_of(call(b"", timeout=60))
             assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert len(scores(await served.client.predict())) == 2
         await served.client.channel.close()
         async with grpc.aio.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as c:
             call = c.unary_unary("/predictor.Predictor/Predict")
             body = sample().message().SerializeToString()
-            assert len(scores(await call(body, wait_for_ready=True, timeout=20))) == 2
+            assert len(scores(await call(body, wait_for_ready=True, timeout=60))) == 2
 
 
 async def test_a_silent_connection_takes_a_place_too() -> None:
