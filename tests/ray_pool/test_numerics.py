@@ -23,6 +23,9 @@ from backends.ray_pool.pool import Pool
 from backends.ray_pool.sharded.load import assemble
 from backends.ray_pool.sharded.shard import Part, Shard, identity_of
 
+# Compiling takes half a minute where nothing is cached.
+pytestmark = pytest.mark.slow
+
 ROWS = 77
 
 
