@@ -1,7 +1,8 @@
 """Plan a model's shards, place them, and make of them a model to be served."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from backends.cpus import usable_cpus
 from backends.ids.declared import make_rules
@@ -36,6 +37,16 @@ def load(options: RayPoolOptions) -> Sharded:
         raise LoadError(f"--shard {options.shard} is for --inner native_dlrm, not {options.inner}")
     join(options.address)
     source = find_source(native.path, verify=native.verify)
+    return assemble(options, native, source, partial(_start, options, native))
+
+
+def assemble(
+    options: RayPoolOptions,
+    native: NativeDlrmOptions,
+    source: Source,
+    start: Callable[[Plan], Sequence[Pool]],
+) -> Sharded:
+    """Return the model of ``source``, whose parts ``start`` starts. Raises LoadError."""
     check_shapes(source.dlrm)
     layout = layout_of(source)
     rules = make_rules(layout, source.ids, native.ids)
@@ -46,8 +57,7 @@ def load(options: RayPoolOptions) -> Sharded:
     properties = {**made[0][1].properties, "lanes": str(count), "shards": _shown(plan)}
     spec = _spec(native, source, (layout, rules), properties)
     means = [number for number, table in enumerate(source.dlrm.tables) if table.mean]
-    pools = _start(options, native, plan)
-    parts = Parts(layout, plan, placement, source.dlrm.dim, means, pools)
+    parts = Parts(layout, plan, placement, source.dlrm.dim, means, start(plan))
     sharded = Sharded(spec, rules, parts, [lane for lane, _ in made])
     try:
         for rows in {1, spec.max_batch_rows}:
