@@ -12,7 +12,7 @@ from pathlib import Path
 # By package: what a request passes on its way through gRPC and the scheduler.
 MODULES = {
     "scheduler": (
-        "admission answers engine errors execute forecast lanes models queue replies routing rows"
+        "admission answers errors execute forecast lanes models queue replies routing rows"
         " runner scheduler shadow types validate versions waiting"
     ),
     "transports": "named trace",
