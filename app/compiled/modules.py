@@ -16,7 +16,7 @@ MODULES = {
         " runner scheduler shadow types validate versions waiting"
     ),
     "transports": "named trace",
-    "transports.codecs": "predictor",
+    "transports.codecs": "predictor predictor_fields",
     "transports.grpc": "admission calls metadata methods outcome predict",
     "transports.grpc.nghttp2": (
         "budget calls connection head messages opening output replies streams wire"
