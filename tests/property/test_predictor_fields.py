@@ -13,13 +13,19 @@ NUMBERS = st.sampled_from([0, 1, 127, 128, 300, 2**31 - 1, -1, -(2**31)])
 BYTES = st.binary(max_size=200)
 FLOATS = st.builds(FloatFeatures, num_features=NUMBERS, values=BYTES)
 SPARSE = st.builds(SparseFeatures, num_features=NUMBERS, lengths=BYTES, values=BYTES, weights=BYTES)
+
+
+def serialised(fields: dict[str, Any]) -> bytes:
+    return PredictionRequest(**fields).SerializeToString()
+
+
 MESSAGES = st.fixed_dictionaries(
     {"batch_size": NUMBERS},
     optional={
         **dict.fromkeys(FLOAT_FIELDS, FLOATS),
         **dict.fromkeys(SPARSE_FIELDS, SPARSE),
     },
-).map(lambda fields: PredictionRequest(**fields).SerializeToString())
+).map(serialised)
 
 
 @st.composite
