@@ -173,9 +173,9 @@ class Scheduler:
         self._observer.queued(self.spec, self._queue.rows, len(self._queue), len(self._runner))
 
     def _stop_waking(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.cancel()
 
     def _lane_has_room(self) -> bool:
         # Nothing that arrives later could still join a full batch: it may be gathered already.
