@@ -62,8 +62,7 @@ class Scheduler:
         self._forecast = self._runner.forecast
         self._admission = Admission(backend, self.spec, options, queue, self._runner, self._dropped)
         self._wake: asyncio.TimerHandle | None = None
-        self._look_pending = False
-        self._closing = False
+        self._look_pending = self._closing = False
         self._crowd = CROWD  # requests a batch, lately
 
     @property
