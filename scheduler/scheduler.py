@@ -62,8 +62,7 @@ class Scheduler:
         self._forecast = self._runner.forecast
         self._admission = Admission(backend, self.spec, options, queue, self._runner, self._dropped)
         self._wake: asyncio.TimerHandle | None = None
-        self._look_pending = False
-        self._closing = False
+        self._look_pending = self._closing = False
         self._crowd = CROWD  # requests a batch, lately
 
     @property
@@ -173,9 +172,9 @@ class Scheduler:
         self._observer.queued(self.spec, self._queue.rows, len(self._queue), len(self._runner))
 
     def _stop_waking(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.cancel()
 
     def _lane_has_room(self) -> bool:
         # Nothing that arrives later could still join a full batch: it may be gathered already.

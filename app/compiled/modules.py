@@ -12,11 +12,11 @@ from pathlib import Path
 # By package: what a request passes on its way through gRPC and the scheduler.
 MODULES = {
     "scheduler": (
-        "admission answers engine errors execute forecast lanes models queue replies routing rows"
+        "admission answers errors execute forecast lanes models queue replies routing rows"
         " runner scheduler shadow types validate versions waiting"
     ),
     "transports": "named trace",
-    "transports.codecs": "predictor",
+    "transports.codecs": "predictor predictor_fields",
     "transports.grpc": "admission calls metadata methods outcome predict",
     "transports.grpc.nghttp2": (
         "budget calls connection head messages opening output replies streams wire"

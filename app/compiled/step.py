@@ -13,7 +13,7 @@ _MYPY = ("--ignore-missing-imports", "--follow-imports=silent", "--config-file="
 
 def main(out: Path, files: list[str]) -> None:
     """Compile ``files`` into ``out``, one shared library and a stub for each."""
-    extensions = mypycify([*_MYPY, *files], opt_level="3", debug_level="0", target_dir="c")
+    extensions = mypycify([*_MYPY, *files], opt_level="2", debug_level="0", target_dir="c")
     command = build_ext(Distribution({"name": "compiled", "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(out), "objects"
     command.ensure_finalized()

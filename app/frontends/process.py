@@ -1,6 +1,6 @@
 """A front end: the transports of ``narsil serve`` in a process of their own, without a model.
 
-``python -P -m app.frontends.process DESCRIPTOR``: the socket on which the engine says what to run.
+``python -P -m app.frontends.start DESCRIPTOR``: the socket on which the engine says what to run.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from app.tracing.tracing import traced
 from transports.base import Transport
 from transports.sharing import Share
 
-logger = logging.getLogger("app.frontends.process")  # not __main__, as which it is run
+logger = logging.getLogger(__name__)
 
 # The engine is gone: what is answered by now may still leave.
 _LOST_GRACE_S = 0.5
@@ -120,7 +120,3 @@ def _build(name: str, options: Mapping[str, Any]) -> Any:
 def _settle(leaving: asyncio.Future[float], grace_s: float) -> None:
     if not leaving.done():
         leaving.set_result(grace_s)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

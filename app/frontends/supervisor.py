@@ -162,6 +162,6 @@ async def _spawn(descriptor: int, inherited: list[int]) -> asyncio.subprocess.Pr
     # -P: nothing in the present folder is taken for ours. A session of its own: Ctrl-C is the
     # engine's to hear.
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "app.frontends.process", str(descriptor),
+        sys.executable, "-P", "-m", "app.frontends.start", str(descriptor),
         stdin=asyncio.subprocess.DEVNULL, pass_fds=inherited, start_new_session=True,
     )  # fmt: skip

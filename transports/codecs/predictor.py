@@ -6,14 +6,12 @@ out, since TorchRec's own client sends the unused ones that way. NaN and infinit
 """
 
 import functools
-from collections.abc import Iterator
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from scheduler.errors import invalid
 from scheduler.types import Array, InferRequest, InferResponse
-from transports.proto import predictor_pb2
+from transports.codecs.predictor_fields import FLOAT_FIELDS, SPARSE_FIELDS, Features, fields_of
 
 # Fields of the answer, each of them length-delimited: the map's entries with their key and value,
 # a FloatVec, whose floats are packed. (https://protobuf.dev/programming-guides/encoding/)
@@ -22,8 +20,7 @@ _LENGTH_DELIMITED = 2
 # Up to so many numbers Python adds up faster than NumPy, whose calls cost 2 to 4 us however few.
 _FEW = 64
 _FLOAT = np.dtype("<f4")
-_FLOAT_FIELDS = ("float_features", "embedding_features")
-_SPARSE_FIELDS = ("id_list_features", "id_score_list_features", "unary_features")
+_FLOAT32, _INT32, _INT64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
 
 
 def decode_request(body: bytes, model: str) -> InferRequest:
@@ -33,21 +30,16 @@ def decode_request(body: bytes, model: str) -> InferRequest:
     ``id_list_features.values`` flat, key-major.
     Raises ServingError (INVALID_REQUEST).
     """
-    message = predictor_pb2.PredictionRequest()
-    try:
-        message.ParseFromString(body)
-    except DecodeError as error:
-        raise invalid(f"body is not a predictor.PredictionRequest: {error}") from error
-    rows = message.batch_size
+    rows, features = fields_of(body)
     if rows < 0:
         raise invalid(f"batch_size is {rows}, expected 0 or more")
     inputs: dict[str, Array] = {}
-    for field in _FLOAT_FIELDS:
-        if message.HasField(field):
-            inputs.update(_floats(field, getattr(message, field), rows))
-    for field in _SPARSE_FIELDS:
-        if message.HasField(field):
-            inputs.update(_sparse(field, getattr(message, field), rows))
+    for field in FLOAT_FIELDS:
+        if field in features:
+            _add_floats(inputs, field, features[field], rows)
+    for field in SPARSE_FIELDS:
+        if field in features:
+            _add_sparse(inputs, field, features[field], rows)
     return InferRequest(model=model, rows=rows, inputs=inputs)
 
 
@@ -82,48 +74,39 @@ def _head(number: int, size_bytes: int) -> bytes:
     return bytes(head)
 
 
-def _floats(
-    field: str, message: predictor_pb2.FloatFeatures, rows: int
-) -> Iterator[tuple[str, Array]]:
-    values = message.values
-    features = message.num_features
-    if features < 1:
-        _check_absent(field, features, {"values": values})
+def _add_floats(inputs: dict[str, Array], field: str, features: Features, rows: int) -> None:
+    number, (values,) = features
+    if number < 1:
+        _check_absent(field, number, {"values": values})
         return
     # Python integers: two int32 from the wire multiply past any machine word safely.
-    expected = rows * features * 4
+    expected = rows * number * 4
     if len(values) != expected:
         raise invalid(
             f"{field}.values has {len(values)} bytes, expected {expected}: batch_size {rows} x "
-            f"num_features {features} x 4 (float32)"
+            f"num_features {number} x 4 (float32)"
         )
-    yield field, np.frombuffer(values, np.float32).reshape(rows, features)
+    inputs[field] = np.frombuffer(values, _FLOAT32).reshape(rows, number)
 
 
-def _sparse(
-    field: str, message: predictor_pb2.SparseFeatures, rows: int
-) -> Iterator[tuple[str, Array]]:
-    features = message.num_features
-    if not (features or message.ByteSize()):  # as TorchRec's client sends those it has no use for
-        return
-    # Each read of a bytes field copies it: read once.
-    lengths_data, values, weights = message.lengths, message.values, message.weights
-    if features < 1:
+def _add_sparse(inputs: dict[str, Array], field: str, features: Features, rows: int) -> None:
+    number, (lengths_data, values, weights) = features
+    if number < 1:  # TorchRec's client sends those it has no use for, empty
         parts = {"lengths": lengths_data, "values": values, "weights": weights}
-        _check_absent(field, features, parts)
+        _check_absent(field, number, parts)
         return
-    origin = f"num_features {features} x batch_size {rows}"
-    lengths = _integers(f"{field}.lengths", lengths_data, features * rows, origin)
+    origin = f"num_features {number} x batch_size {rows}"
+    lengths = _integers(f"{field}.lengths", lengths_data, number * rows, origin)
     total = _exact_sum(f"{field}.lengths", lengths)
-    yield f"{field}.lengths", lengths.reshape(features, rows)
-    yield f"{field}.values", _integers(f"{field}.values", values, total, "the sum of lengths")
+    inputs[f"{field}.lengths"] = lengths.reshape(number, rows)
+    inputs[f"{field}.values"] = _integers(f"{field}.values", values, total, "the sum of lengths")
     if weights:
         if len(weights) != total * 4:
             raise invalid(
                 f"{field}.weights has {len(weights)} bytes, expected {total * 4}: "
                 f"the sum of lengths {total} x 4 (float32)"
             )
-        yield f"{field}.weights", np.frombuffer(weights, np.float32)
+        inputs[f"{field}.weights"] = np.frombuffer(weights, _FLOAT32)
 
 
 def _check_absent(field: str, features: int, parts: dict[str, bytes]) -> None:
@@ -137,9 +120,10 @@ def _check_absent(field: str, features: int, parts: dict[str, bytes]) -> None:
 
 def _integers(name: str, data: bytes, entries: int, origin: str) -> Array:
     """View ``data`` as ``entries`` int32 or int64, whichever its size says."""
-    for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
-        if len(data) == entries * dtype.itemsize:
-            return np.frombuffer(data, dtype)
+    if len(data) == entries * 4:
+        return np.frombuffer(data, _INT32)
+    if len(data) == entries * 8:
+        return np.frombuffer(data, _INT64)
     raise invalid(
         f"{name} has {len(data)} bytes, expected {entries * 4} (int32) or {entries * 8} (int64): "
         f"{entries} entries, {origin}"

@@ -130,10 +130,10 @@ class Call:
         if self.over:
             return
         self.over = True
-        if reply.body is not None:
-            self._send(reply.body)
         if self._answering:
             self._wire.end(self._stream_id, reply)
+        elif reply.body is not None:
+            self._wire.answer(self._stream_id, reply.body, reply)
         else:
             self._wire.end_without_answer(self._stream_id, reply)
         self._drop()
