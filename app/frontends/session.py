@@ -145,7 +145,7 @@ class Session:
                 raise not_within(timeout_s)
             response = await self._engine.infer(request)
         except ServingError as error:
-            if error.code is Code.DEADLINE_EXCEEDED:
+            if error.detail == not_within(request.timeout_s).detail:
                 error.detail = not_within(timeout_s).detail
             payload = encode_refusal(error)
             _let_go(error)
