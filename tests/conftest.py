@@ -25,6 +25,9 @@ __all__ = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of our own suites."""
+    parser.addoption(
+        "--front-ends", type=int, default=0, help="contract suite: transports in so many processes"
+    )
     parser.addoption("--write-parity", action="store_true", help="write docs/parity.md")
 
 

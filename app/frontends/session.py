@@ -5,7 +5,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -117,7 +116,11 @@ class Session:
         inputs = read(whole, sent.placed)
         left_s = sent.deadline_s - time.monotonic()
         trace = FarTrace(*sent.trace) if sent.trace else None
-        return replace(sent.request, inputs=inputs, timeout_s=left_s, trace=trace)
+        said = sent.request
+        return InferRequest(  # dataclasses.replace takes five times as long
+            said.model, said.rows, inputs, said.id, left_s, said.outputs, said.priority,
+            said.version, said.key, said.shared, trace,
+        )  # fmt: skip
 
     def _begin(self, number: int, work: Coroutine[Any, Any, Frame]) -> None:
         if number in self._tasks:
@@ -145,7 +148,7 @@ class Session:
                 raise not_within(timeout_s)
             response = await self._engine.infer(request)
         except ServingError as error:
-            if error.code is Code.DEADLINE_EXCEEDED:
+            if error.detail == not_within(request.timeout_s).detail:
                 error.detail = not_within(timeout_s).detail
             payload = encode_refusal(error)
             _let_go(error)

@@ -25,11 +25,20 @@ def fake() -> FakeBackend:
     return FakeBackend(FakeBackend.Options(max_batch_rows=64))
 
 
+@pytest.fixture(scope="session")
+def front_ends(request: pytest.FixtureRequest) -> int:
+    """How many processes the transports run in, 0 for the test's own."""
+    return int(request.config.getoption("--front-ends"))
+
+
 @pytest.fixture
-async def served_fake(fake: FakeBackend, certificates: Path) -> AsyncIterator[Served]:
+async def served_fake(
+    fake: FakeBackend, certificates: Path, front_ends: int
+) -> AsyncIterator[Served]:
     """The fake backend behind every transport."""
     # On the loop itself a held run could never be let go.
-    async with serving(fake, certificates, SchedulerOptions(inline_below_s=0.0)) as served:
+    options = SchedulerOptions(inline_below_s=0.0)
+    async with serving(fake, certificates, options, front_ends=front_ends) as served:
         yield served
 
 
@@ -61,11 +70,14 @@ _shared = partial(pytest_asyncio.fixture, scope="module", loop_scope="module")
 
 
 @_shared(params=BACKENDS)
-async def served(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[Served]:
+async def served(
+    request: pytest.FixtureRequest, certificates: Path, front_ends: int
+) -> AsyncIterator[Served]:
     """Each backend behind every transport, for all tests of a module."""
     backend: Backend = request.getfixturevalue(request.param)
     options = SchedulerOptions(max_request_rows=3 * backend.spec.max_batch_rows)
-    async with serving(AlreadyLoaded(backend), certificates, options) as running:
+    loaded = AlreadyLoaded(backend)
+    async with serving(loaded, certificates, options, front_ends=front_ends) as running:
         yield running
 
 

@@ -93,6 +93,10 @@ def test_front_ends_have_no_torch_and_are_small(process: Process) -> None:
         resident_kib = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
         assert resident_kib
         assert int(resident_kib[1]) < 200 * 1024
+
+
+@pytest.mark.slow
+def test_what_a_front_end_imports_has_no_backend_and_no_server() -> None:
     code = (
         "import sys, app.frontends.process, app.plugins as p;"
         "[p.transport(name) for name in ('http', 'grpc', 'http3')];"
