@@ -35,3 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's development certificate lives."""
     return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="session")
+def front_ends(request: pytest.FixtureRequest) -> int:
+    """How many processes the transports run in, 0 for the test's own."""
+    return int(request.config.getoption("--front-ends"))

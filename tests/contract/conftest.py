@@ -25,12 +25,6 @@ def fake() -> FakeBackend:
     return FakeBackend(FakeBackend.Options(max_batch_rows=64))
 
 
-@pytest.fixture(scope="session")
-def front_ends(request: pytest.FixtureRequest) -> int:
-    """How many processes the transports run in, 0 for the test's own."""
-    return int(request.config.getoption("--front-ends"))
-
-
 @pytest.fixture
 async def served_fake(
     fake: FakeBackend, certificates: Path, front_ends: int
