@@ -205,7 +205,10 @@ def _view(whole: Whole, dtype: str, shape: tuple[int, ...], start: int) -> Array
     size = math.prod(shape) * _DTYPES[dtype].itemsize
     if start % ALIGNED_BYTES or start > len(whole) or size > len(whole) - start:
         raise WireError(f"no tensor of {size} bytes lies at {start} of {len(whole)}")
-    return np.ndarray(shape, _DTYPES[dtype], whole, start)
+    try:
+        return np.ndarray(shape, _DTYPES[dtype], whole, start)
+    except ValueError as error:  # of no size, and beyond what numpy counts
+        raise WireError(f"no tensor has the shape {shape}") from error
 
 
 def _aligned(size: int) -> int:

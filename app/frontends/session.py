@@ -87,6 +87,7 @@ class Session:
             self._unwatch = None
         for task in self._tasks.values():
             task.cancel()
+        self._arena.close()
 
     def received(self, frame: Frame) -> None:
         """Take what the front end says. Raises WireError."""

@@ -130,13 +130,20 @@ class ReadArena:
 
     def __init__(self, descriptor: int) -> None:
         self._size = os.fstat(descriptor).st_size
-        self._memory = mmap.mmap(descriptor, self._size, prot=mmap.PROT_READ)
+        self._memory: mmap.mmap | None = mmap.mmap(descriptor, self._size, prot=mmap.PROT_READ)
         self._read: dict[int, weakref.ref[Whole]] = {}
 
     @property
     def read(self) -> int:
         """How many slots somebody reads."""
         return len(self._read)
+
+    def close(self) -> None:
+        """Look no more; the memory and its descriptor go with the last reader.
+
+        Whoever has the arena may be part of a cycle, and be collected much later, or never.
+        """
+        self._memory = None
 
     def look(self, slot: Slot, released: Callable[[], None]) -> Whole:
         """Return the slot's bytes, which cannot be written.
@@ -148,6 +155,8 @@ class ReadArena:
             raise WireError(f"no slot has {slot.size} bytes from {slot.offset} on")
         if not 0 <= slot.offset <= self._size - slot.size:
             raise WireError(f"{slot.size} bytes from {slot.offset} on are not in the arena")
+        if self._memory is None:
+            raise WireError("the arena is closed")
         (generation,) = _GENERATION.unpack_from(self._memory, slot.offset)
         if generation != slot.generation or generation in self._read:
             raise WireError(f"the slot at {slot.offset} is not in its generation {slot.generation}")
@@ -172,7 +181,11 @@ def make_memory(size: int) -> int:
     Nobody can cut it shorter, which would kill whoever reads there.
     """
     descriptor = os.memfd_create("narsil-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

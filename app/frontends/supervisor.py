@@ -68,17 +68,17 @@ class FrontEnd:
         back_off_s = _FIRST_BACK_OFF_S
         while not self._told.is_set():
             began_s = time.monotonic()
-            code = await self._run_one()
+            ended = await self._ended()
             if self._told.is_set():
                 break
             if not self.ready.done():
-                self._fail(f"front end {self.number} ended with exit code {code}")
+                self._fail(f"front end {self.number} {ended}")
                 break
             if time.monotonic() - began_s > _SETTLED_S:
                 back_off_s = _FIRST_BACK_OFF_S
             logger.error(
-                "front end %d ended (%d); its connections are lost, another starts in %g s",
-                self.number, code, back_off_s,
+                "front end %d %s; its connections are lost, another starts in %g s",
+                self.number, ended, back_off_s,
             )  # fmt: skip
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), back_off_s)
@@ -101,9 +101,34 @@ class FrontEnd:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
+    async def _ended(self) -> str:
+        """Run one process; return how it ended."""
+        try:
+            return f"ended with exit code {await self._run_one()}"
+        except OSError as error:  # no descriptor, process or memory is left, for now
+            return f"cannot start: {error}"
+
     async def _run_one(self) -> int:
         self._listens = False
         memory = make_memory(self._slot_bytes)
+        try:
+            arena = ReadArena(memory)
+            own, self._process = await self._started(memory)
+            self.starts += 1
+            self._converse(own, arena)
+        finally:
+            os.close(memory)
+        if self._told.is_set():  # while it started: it has not heard
+            self._end_process()
+        code = await self._process.wait()
+        if self._channel is not None:
+            self._channel.close()
+        if self._session is not None:
+            self._session.close()
+        return code
+
+    async def _started(self, memory: int) -> tuple[socket.socket, asyncio.subprocess.Process]:
+        """Return our end of a new process's channel, and the process. Raises OSError."""
         own, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with others:
@@ -111,20 +136,13 @@ class FrontEnd:
                 own.send(orjson.dumps(asdict(settings)))
                 inherited = [others.fileno(), memory]
                 inherited += [share[-1] for share in settings.shares.values() if share[-1] >= 0]
-                self._process = process = await _spawn(others.fileno(), inherited)
-            self.starts += 1
-            self._converse(own, memory)
-        finally:
-            os.close(memory)
-        code = await process.wait()
-        if self._channel is not None:
-            self._channel.close()
-        if self._session is not None:
-            self._session.close()
-        return code
+                return own, await _spawn(others.fileno(), inherited)
+        except BaseException:
+            own.close()
+            raise
 
-    def _converse(self, own: socket.socket, memory: int) -> None:
-        session = Session(self._engine, ReadArena(memory), self._heard)
+    def _converse(self, own: socket.socket, arena: ReadArena) -> None:
+        session = Session(self._engine, arena, self._heard)
         self._session = session
 
         def lost(why: str) -> None:

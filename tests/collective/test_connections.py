@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import re
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -121,6 +122,18 @@ async def test_who_asks_before_it_has_met_its_process_is_turned_away(met: Met) -
             pass
         assert isinstance(answer, Failure)
         assert answer.detail == "control message Ask: not expected now"
+
+
+@pytest.mark.slow
+async def test_who_never_meets_its_process_leaves_nothing_unheard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with collective_served(connect_timeout_s=0.5) as met, _channel(met) as channel:
+        channel.send(Hello(""))
+        while await channel.next() is not None:
+            pass
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_an_address_that_is_none_is_the_end_of_its_own_connection(met: Met) -> None:

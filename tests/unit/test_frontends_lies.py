@@ -52,6 +52,7 @@ async def test_a_slot_that_is_none_is_not_looked_at(both: Far, slot: Slot) -> No
         ["x", "int64", [1], 63],
         ["x", "int64", [1], 1 << 50],
         ["x", "int64", [1] * 9, 64],
+        ["x", "int64", [0, 1 << 62], 64],
         [1, "int64", [1], 64],
         ["x"],
     ],

@@ -65,19 +65,16 @@ class Carrier:
         Raises CarrierGoneError, or ServingError for what the caller has no business to say.
         """
         relaying = asyncio.create_task(self._relay_from(peer))
+        meeting = asyncio.create_task(self._relay_to(peer))
+        both = relaying, meeting
         try:
-            while True:
-                meeting = asyncio.ensure_future(self._next())
-                await asyncio.wait((relaying, meeting), return_when=asyncio.FIRST_COMPLETED)
-                if not meeting.done():
-                    meeting.cancel()
-                    relaying.result()
-                message = await meeting
-                if isinstance(message, Ready):
-                    return
-                peer.send(message)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await (meeting if meeting.done() else relaying)
         finally:
-            relaying.cancel()
+            for each in both:
+                each.cancel()
+            # Whatever either of them has met with is no news any more.
+            await asyncio.gather(*both, return_exceptions=True)
 
     async def receive(self, size_bytes: int) -> bytes:
         """Return the next ``size_bytes`` that the caller sends. Raises CarrierGoneError."""
@@ -114,6 +111,10 @@ class Carrier:
         if isinstance(message, Failure):
             raise CarrierGoneError(message.detail)
         return message
+
+    async def _relay_to(self, peer: Channel) -> None:
+        while not isinstance(message := await self._next(), Ready):
+            peer.send(message)
 
     async def _relay_from(self, peer: Channel) -> None:
         while True:
