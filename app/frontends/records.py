@@ -78,8 +78,14 @@ def _answered(
         name, detail, version, trace_id, FarTrace(trace_id, span_id) if span_id else None,
         operation, protocol,
         http_status, bytes_in, bytes_out,
-        None if timing is None else Timing(*timing),
+        None if timing is None else _timing(timing),
     )  # fmt: skip
+
+
+def _timing(numbers: list[Any]) -> Timing:
+    if not all(type(number) in (int, float) for number in numbers):
+        raise TypeError("a number is none")
+    return Timing(*numbers)
 
 
 def _harmless(value: Any) -> Any:

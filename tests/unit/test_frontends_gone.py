@@ -16,6 +16,7 @@ from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
 from tests.fixtures.far_engine import far
 from tests.fixtures.gates import make_request
+from tests.unit.test_frontends_engine import until
 
 SETTINGS = FrontEndSettings(number=0, memory=-1, transports={}, shares={})
 
@@ -51,14 +52,12 @@ async def test_the_memory_of_a_lost_front_end_goes_with_its_last_reader() -> Non
             await asyncio.to_thread(begun.wait)
             both.to_engine.close()
             both.remote.lost()
-            while not both.lost:
-                await asyncio.sleep(0)  # what a socket brings about sets no event
+            await until(lambda: bool(both.lost))
             assert _mappings() == before + 2, "the batch that runs still reads a slot"
         finally:
             opened.set()
         await asyncio.wait((asking,))
-        while _mappings() != before + 1:  # the front end's own
-            await asyncio.sleep(0.001)  # nor does a thread that lets go
+        await until(lambda: _mappings() == before + 1)  # the front end's own
 
 
 def _front_end(slot_bytes: int) -> FrontEnd:

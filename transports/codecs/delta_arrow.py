@@ -63,10 +63,11 @@ def _open(arrow: Any, body: bytes) -> tuple[Any, Iterator[Any]]:
     if body.startswith(_PARQUET):
         import pyarrow.parquet  # noqa: PLC0415
 
+        schema = pyarrow.parquet.read_schema(arrow.BufferReader(body))
+        _check_schema(arrow, schema)
+        check_unpacked(parquet_bytes(body, schema), MOST_BYTES)
         # A name is kept once, however many rows have it.
         file = pyarrow.parquet.ParquetFile(arrow.BufferReader(body), read_dictionary=["table"])
-        _check_schema(arrow, file.schema_arrow)
-        check_unpacked(parquet_bytes(file.metadata), MOST_BYTES)
         return file.schema_arrow, file.iter_batches(_STEP_ROWS, use_threads=False)
     stream = arrow.py_buffer(body)
     if body.startswith(_ARROW_FILE):

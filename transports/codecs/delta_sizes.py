@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scheduler.errors import Code, ServingError, invalid
+from transports.codecs.parquet_footer import columns
 
 # Fields by their numbers: of Message; of RecordBatch; of DictionaryBatch, which holds one.
 _HEADER_TYPE, _HEADER = 1, 2
@@ -30,21 +31,18 @@ def check_unpacked(total: int, most_bytes: int) -> None:
         )
 
 
-def parquet_bytes(file: Any) -> int:
-    """Return what the rows of a Parquet file take, its names being read as a dictionary."""
-    total = 0
-    width = _value_bytes(file)
-    for group in range(file.num_row_groups):
-        for number in range(file.num_columns):
-            column = file.row_group(group).column(number)
-            each = {"table": _INDEX_BYTES, "row": _ROW_BYTES}.get(column.path_in_schema, width)
-            # Runs of equal values are bytes in the file whatever their length.
-            total += max(column.num_values * each, column.total_uncompressed_size)
-    return total
+def parquet_bytes(body: bytes, schema: Any) -> int:
+    """Return what the rows of a Parquet file take, its names being read as a dictionary.
 
-
-def _value_bytes(file: Any) -> int:
-    return int(file.schema.to_arrow_schema().field("values").type.value_type.bit_width) // 8
+    Raises ServingError.
+    """
+    width = int(schema.field("values").type.value_type.bit_width) // 8
+    widths = {"table": _INDEX_BYTES, "row": _ROW_BYTES}
+    # Runs of equal values are bytes in the file whatever their length.
+    return sum(
+        max(column.values * widths.get(column.path, width), column.uncompressed_bytes)
+        for column in columns(body)
+    )
 
 
 def stream_bytes(arrow: Any, source: Any) -> int:
