@@ -14,9 +14,8 @@ from scheduler.engine import Engine
 from scheduler.observer import Observer
 from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
-from tests.fixtures.far_engine import far
+from tests.fixtures.far_engine import far, until
 from tests.fixtures.gates import make_request
-from tests.unit.test_frontends_engine import until
 
 SETTINGS = FrontEndSettings(number=0, memory=-1, transports={}, shares={})
 
