@@ -40,7 +40,7 @@ def sign(folder: Path, key: Ed25519PrivateKey) -> int:
         raise SignError(str(error)) from error
     lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
     for line in lines:
-        if not _LINE.fullmatch(line[:-1]):
+        if not _LINE.fullmatch(line[:-1]) or not _is_utf8(line):
             raise SignError(f"{folder}: {line[66:-1]!r}: such a file name cannot be signed")
     content = "".join(lines).encode()
     if len(content) > MAX_SUMS_BYTES or not lines:
@@ -130,9 +130,16 @@ def _signed(key: Ed25519PublicKey, signature: bytes, content: bytes) -> bool:
     return True
 
 
+def _is_utf8(text: str) -> bool:
+    """Return whether there are bytes for it; a file's name may have any."""
+    return text.encode("utf-8", "replace").decode() == text
+
+
 def _parse(content: bytes, path: Path) -> dict[str, str]:
     sums = {}
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+    # Not splitlines: a name may have what else Unicode calls the end of a line.
+    lines = content.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None or match[2] in sums:
             raise LoadError(f"{path}: line {number} is no 'HASH  PATH' of a file of its own")

@@ -160,11 +160,21 @@ def test_openssl_and_sha256sum_agree(
     verify(artifact, trusted_keys(shown))
 
 
+def test_a_name_with_an_end_of_line_of_unicode_s_is_signed_and_found(
+    artifact: Path, keys: tuple[Path, Path]
+) -> None:
+    private, public = keys
+    (artifact / "a\u2028b").touch()
+    assert sign(artifact, private_key(private)) == 3
+    verify(artifact, trusted_keys(public))
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (lambda f: f / "absent", "absent is no folder"),
         (lambda f: (f / "a\nb").touch() or f, "such a file name cannot be signed"),
+        (lambda f: (f / "a\udcff").touch() or f, "such a file name cannot be signed"),
         (lambda f: (f / "loop").symlink_to("loop") or f, "loop is no regular file"),
     ],
 )
