@@ -66,11 +66,11 @@ def load(
 
 
 def names() -> list[str]:
-    """Return ``backend`` or ``backend:plan`` for everything that can be measured."""
+    """Return ``backend`` or ``backend:plan`` for everything that computes in this process."""
     found = []
     for entry in entry_points(group="narsil.backends"):
         known = _fields(entry.load())
-        if "path" in known:
+        if "path" in known and "inner" not in known:
             ways = [way for option in WAYS if option in known for way in WAYS[option]]
             found += [f"{entry.name}:{way}" for way in ways] or [entry.name]
     return found
