@@ -46,15 +46,16 @@ def _show(
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"\n[bold]Narsil {version('narsil')}[/bold] is ready")
+    width = max(map(len, ("model", *addresses))) + 1
     if not served:
-        console.print(f"  {'model':<8} none yet")
+        console.print(f"  {'model':<{width}}none yet")
     for model in served:
         where = f" on {model.config.device}" if model.config.device else ""
         beside = f", beside it {', '.join(model.others)}" if model.others else ""
         version_of = f"version {model.spec.version}{beside}"
-        console.print(f"  {'model':<8} {model.spec.name} {version_of}{where}")
+        console.print(f"  {'model':<{width}}{model.spec.name} {version_of}{where}")
     for name, urls in addresses.items():
-        console.print(f"  {name:<8} {'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
+        console.print(f"  {name:<{width}}{'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
     lines = _lines_to_try(config, served, _urls_to_try(config, addresses))
     if lines:
         console.print(f"\nTry it: {_example_note(served[0])}".rstrip(), markup=False)

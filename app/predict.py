@@ -139,7 +139,8 @@ async def _body(arguments: argparse.Namespace) -> Body:
             return Body(_encode(inputs), PROTOBUF)
         content = arguments.request.read_bytes()
     except (OSError, ValueError, KeyError) as error:
-        raise PredictError(f"{arguments.request}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise PredictError(f"{arguments.request}: {why}") from error
     if arguments.transport != "grpc":
         return Body(content, JSON)
     # predictor.proto names no features: ask the server for their order instead of guessing it.

@@ -1,5 +1,6 @@
 """``narsil compile``: have mypyc compile the path of a request, for every later start to use."""
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -21,11 +22,16 @@ class CompileError(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Compile what is not compiled yet, say where it is; 1 if it cannot be."""
-    if argv:
-        print("usage: narsil compile", file=sys.stderr)
-        return 2
+    argparse.ArgumentParser(
+        prog="narsil compile",
+        description="Compile the path of a request with mypyc, for every later start. Needs a C"
+        " compiler, Python's headers and this project's extra 'compile'.",
+    ).parse_args(argv)
+    folder = place()
     try:
-        print(f"compiled: {compile_sources(place())}")
+        if not folder.is_dir():
+            print("compiling the path of a request: some minutes, once ...", flush=True)
+        print(f"compiled: {compile_sources(folder)}")
     except CompileError as error:
         print(f"narsil: {error}; the interpreted modules serve as well, slower", file=sys.stderr)
         return 1
@@ -37,7 +43,7 @@ def compile_sources(folder: Path) -> Path:
     if folder.is_dir():
         return folder
     if find_spec("mypyc") is None or find_spec("setuptools") is None:
-        raise CompileError("compiling needs this project's extra 'compile'")
+        raise CompileError("compiling needs pip install -e '.[compile]' in the project's folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="compiling-", dir=folder.parent) as name:

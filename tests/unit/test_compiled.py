@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.compiled import modules
+from app.compiled import build, modules
 from app.compiled.use import is_compiled, use_compiled
 
 # Says where a module that may be compiled comes from, after the command has chosen.
@@ -77,6 +77,24 @@ def test_anything_else_in_the_environment_is_refused_by_name(tmp_path: Path) -> 
     done = shown(tmp_path, "maybe")
     assert done.returncode == 2
     assert "NARSIL_COMPILED: expected true or false, got 'maybe'" in done.stderr
+
+
+def test_the_command_says_what_it_is_at_and_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
+    assert build.main([]) == 1
+    printed = capsys.readouterr()
+    assert "some minutes, once" in printed.out
+    assert "pip install -e '.[compile]'" in printed.err
+
+
+def test_the_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        build.main(["--help"])
+    assert not stopped.value.code
+    assert "for every later start" in " ".join(capsys.readouterr().out.split())
 
 
 def test_other_sources_have_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

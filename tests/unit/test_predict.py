@@ -61,6 +61,11 @@ def test_grpc_with_a_json_file_says_which_address_it_asked_for_the_features(
     assert "--describe gives the HTTP address" in line
 
 
+def test_a_missing_request_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict.main(["gone.json"]) == 1
+    assert capsys.readouterr().err == "narsil predict: gone.json: No such file or directory\n"
+
+
 @pytest.mark.parametrize("flags", [["--transport", "http3"], ["--url", "https://localhost:1"]])
 def test_a_missing_ca_is_named(
     flags: list[str], request_file: Path, capsys: pytest.CaptureFixture[str]
