@@ -140,16 +140,17 @@ def _onnx(kind: Kind, path: Path) -> Report:
 
 def _checkpoint(kind: Kind, path: Path) -> Report:
     tensors = read_tensors(path)
+    what = kind.value if kind is Kind.DCP else f"{kind.value} ({tensors.form})"
     try:
         weights = find_weights(tensors)
     except LoadError as error:
-        return Report(f"{kind.value} ({tensors.form})", missing=(str(error),))
+        return Report(what, missing=(str(error),))
     features = tuple(name.removeprefix("t_") for name in weights.tables)
     order, flag = "in the model's order", ""
     if not weights.ordered:
         order, flag = "in no order: --features has to give the model's", " --features NAMES"
     return Report(
-        f"{kind.value} ({tensors.form}), named as {weights.naming} does",
+        f"{what}, named as {weights.naming} does",
         tuple(
             TableLine(feature, len(table), table.shape[1], "fp32", "sum")
             for feature, table in zip(features, weights.tables.values(), strict=True)

@@ -166,11 +166,14 @@ def _figures(result: Result) -> Line:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.fleet.scenarios",
+        description=__doc__.split("\n\n")[0] if __doc__ else None,
+    )
     add = parser.add_argument
-    add("calibration", type=Path)
+    add("calibration", type=Path, help="file of loadtest.fleet.calibrate cost --json")
     add("scenario", choices=SCENARIOS)
-    add("--requests", type=int, default=60_000)
+    add("--requests", type=int, default=60_000, help="of each row of the table")
     add("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
     calibration, document = read(arguments.calibration)

@@ -109,6 +109,7 @@ def test_inspect_tells_a_checkpoint_and_how_to_go_on(
     assert "dense 2 -> 6 -> 4\nover 10 -> 8 -> 1\n" in text
     assert f"next narsil convert {path} DIR" in text
     text = inspected(as_dcp(dict(torchrec.state_dict()), tmp_path), capsys)
+    assert text.startswith("kind DCP checkpoint (torch.distributed.checkpoint), named as TorchRec")
     assert "named as TorchRec does\ntables 3, in no order: --features has to" in text
     assert "1 tensors are no part of the model: optimizer.m" in text
     text = inspected(as_file(dict(FacebookDlrm().state_dict()), tmp_path), capsys)
