@@ -165,7 +165,8 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: {why}") from error
 
 
 def _from_file(tables: Mapping[str, Any], origin: str) -> dict[str, dict[str, Setting]]:

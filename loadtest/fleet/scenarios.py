@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("calibration", type=Path, help="file of loadtest.fleet.calibrate cost --json")
     add("scenario", choices=SCENARIOS)
-    add("--requests", type=int, default=60_000, help="of each row of the table")
+    add("--requests", type=int, default=60_000, help="how many to simulate")
     add("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
     calibration, document = read(arguments.calibration)

@@ -184,3 +184,10 @@ def test_a_backends_own_flags_need_no_prefix() -> None:
 def test_times_that_are_no_times_are_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="drain_delay_s"):
         resolve([f"--server-drain-delay-s={value}"])
+
+
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.toml"
+    with pytest.raises(ConfigError) as refused:
+        resolve(["--config", str(absent)])
+    assert str(refused.value) == f"{absent}: No such file or directory"
