@@ -100,9 +100,9 @@ cpp-reference: $(SERVE)
 	cmake -S loadtest/cpp_reference -B build/cpp_reference -DTORCH=$$($(BIN)/python -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])")
 	cmake --build build/cpp_reference
 
-# Narsil beside that server: docs/benchmarking.md.
+# Narsil beside that server: docs/benchmarking.md. ARGS="--backend torch_dlrm" for the default backend.
 bars: $(SERVE) $(REFERENCE)/manifest.json
-	$(BIN)/python -m loadtest.bars $(REFERENCE) $(ARGS)
+	$(BIN)/python -m loadtest.bars $(REFERENCE) --backend native_dlrm $(ARGS)
 
 # Servers from PyPI with the same artifact: make peer PEER=mosec installs one, each in a virtualenv of
 # its own; make peers installs all and prints the table (docs/benchmarks.md).
