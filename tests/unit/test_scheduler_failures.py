@@ -257,6 +257,6 @@ def test_invariant_9_broad_excepts_stand_around_backend_calls_and_in_supervision
     assert found == {
         ("runner.py", "run_inline"),  # around a whole run: what would end a lane's thread
         ("scheduler.py", "_guard"),
-        ("threads.py", "run_in_thread"),  # carries what a thread raised to whoever awaits it
+        ("threads.py", "_told"),  # carries what a thread raised to whoever awaits it
         ("threads.py", "target"),
     }
