@@ -37,7 +37,7 @@ class Ranker(mlserver.MLModel):  # type: ignore[misc] # no types of it are here
 
 async def _serve(artifact: str, port: int) -> None:
     settings: Any = Settings(
-        debug=False, host="127.0.0.1", http_port=port, grpc_port=port + 1,
+        debug=False, host="127.0.0.1", http_port=port, grpc_port=0,
         metrics_endpoint=None, parallel_workers=0,
     )  # fmt: skip
     model: Any = ModelSettings(
