@@ -32,7 +32,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of everything that the documents are made of or link to."""
     pytest.importorskip("furo", reason="make docs installs the documentation tools")
     root = tmp_path_factory.mktemp("site")
-    for name in ("docs", "app", "backends", "scheduler", "transports"):
+    for name in ("docs", "app", "backends", "examples", "scheduler", "transports"):
         shutil.copytree(ROOT / name, root / name)
     for name in ("README.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root / name)

@@ -57,9 +57,11 @@ def _statuses(path: str, method: str) -> list[str]:
     statuses = ["500", "503"]
     if "{model}" in path:
         statuses.append("404")
+    if "sharedmemory" in path:  # a region that nobody has; memory that is not served
+        statuses += ["400", "501"]
     if method == "post":
         statuses += ["400", "408", "413", "501"]
-    return sorted(statuses)
+    return sorted(set(statuses))
 
 
 def path_parameter(name: str, example: str) -> Schema:
