@@ -32,7 +32,7 @@ from app.watching import Watching, WatchOptions
 from scheduler.engine import Engine
 from scheduler.errors import LoadError
 from scheduler.options import SchedulerOptions
-from transports.base import Transport
+from transports.base import HOLD_S, Transport
 from transports.regions import SharedRegions
 
 logger = logging.getLogger(__name__)
@@ -265,8 +265,11 @@ async def _drain(parts: Parts, engine: Engine, stop: "_StopSignals") -> None:
     cutting = asyncio.create_task(_cut_off_when_hurried(engine, stop))
     # Longer for the transports: when the grace ends the engine answers everybody left, and those
     # answers have to get out.
-    stopping = [transport.stop(grace_s + FLUSH_S) for transport in parts.transports.values()]
-    await asyncio.gather(engine.close(grace_s), *stopping)
+    transports = [transport.stop(grace_s + FLUSH_S) for transport in parts.transports.values()]
+    stopping = asyncio.gather(*transports)
+    hold_s = min(2 * HOLD_S, grace_s / 2)  # twice: front ends hear of the stop a little later
+    await asyncio.wait([stopping], timeout=hold_s)
+    await asyncio.gather(engine.close(grace_s - hold_s), stopping)
     cutting.cancel()
     logger.info("stopped")
 

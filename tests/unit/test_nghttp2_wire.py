@@ -1,5 +1,6 @@
 """gRPC's rules on the wire, as no library's client would break them."""
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from tests.fixtures.wire import Sample, sample
 BODY = sample().message().SerializeToString()
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 OK, INVALID, EXHAUSTED, UNIMPLEMENTED = 0, 3, 8, 12
+EVERY_STREAM = 2**31 - 1
 
 
 @pytest.fixture
@@ -39,6 +41,16 @@ async def test_an_answer_is_a_head_a_message_and_trailers(raw: RawGrpc) -> None:
     assert answer.status == OK
     assert answer.body[:5] == framed(answer.body[5:])[:5]
     assert len(scores(answer.body[5:])) == 2
+
+
+async def test_a_call_that_crosses_the_first_goaway_is_served(served: Served, raw: RawGrpc) -> None:
+    await raw.answer(raw.ask(data=framed(BODY)))
+    stopping = asyncio.create_task(served.transport.stop(grace_s=600))
+    await asyncio.sleep(0)  # it has begun, and nothing is read here before the call is on the wire
+    assert (await raw.answer(raw.ask(data=framed(BODY)))).status == OK
+    assert [goaway.last_stream_id for goaway in raw.goaways] == [EVERY_STREAM]
+    await raw.ended()
+    await stopping
 
 
 async def test_a_request_may_come_byte_by_byte(raw: RawGrpc) -> None:

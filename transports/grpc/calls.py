@@ -108,7 +108,8 @@ class Calls:
         self._closing = True
 
     def close(self) -> None:
-        """Refuse the calls held and, after ``hold``, those still to come."""
+        """Refuse the calls held and those still to come."""
+        self._closing = True
         self._closed.set()
 
     async def unary(self, serve: Serve, body: bytes, arrival: Arrival) -> Reply:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from scheduler.engine import Engine
+from transports.base import HOLD_S
 from transports.grpc import health, inference, predict, reflection
 from transports.grpc.admission import Admission
 from transports.grpc.calls import Calls
@@ -14,9 +15,6 @@ from transports.grpc.nghttp2.server import Nghttp2Server
 from transports.grpc.options import GrpcOptions
 from transports.sharing import Reserved, Share
 
-# How long new calls are held before the stop, for those on the wire to arrive.
-_HOLD_S = 0.2
-
 
 @dataclass(frozen=True, slots=True)
 class _Services:
@@ -27,11 +25,10 @@ class _Services:
     reflection: reflection.Reflection
 
     def close(self) -> None:
-        """Hold new calls; end the streams, which would otherwise hold up the stop."""
+        """End the streams, which would otherwise hold up the stop."""
         self.health.close()
         self.reflection.close()
         self.inference.close()
-        self.calls.hold()
 
 
 class GrpcTransport:
@@ -68,17 +65,19 @@ class GrpcTransport:
         return addresses
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, let those under way finish for at most ``grace_s`` seconds, close.
+        """Serve what is on the wire, let it finish for at most ``grace_s`` seconds, close.
 
-        What reaches the server between its GOAWAY and the client's reading of it is lost to
-        grpcio, which ends it CANCELLED. So new calls are first held for a moment: a client that
-        waits for its answers then has nothing on the wire. They are refused (UNAVAILABLE) behind
-        the GOAWAY.
+        libnghttp2 says GOAWAY twice: calls sent before a client reads the first are served.
+        What reaches grpcio between its only GOAWAY and the client's reading of it is lost: it ends
+        it CANCELLED. So new calls are first held for a moment: a client that waits for its answers
+        then has nothing on the wire. They are refused (UNAVAILABLE) behind the GOAWAY.
         """
         if self._services is None or self._server is None:
             return
-        hold_s = min(_HOLD_S, grace_s / 2)
+        hold_s = min(HOLD_S, grace_s / 2)
         self._services.close()
+        if self._options.engine == "grpcio":
+            self._services.calls.hold()
         await self._server.stop(hold_s, grace_s - hold_s, self._services.calls.close)
 
 

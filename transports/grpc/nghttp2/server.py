@@ -98,7 +98,7 @@ class Nghttp2Server:
             listener.close()
         for connection in tuple(self._connections):
             connection.announce_end()
-        await asyncio.sleep(hold_s)
+        await self._all_lost_within(hold_s)
         refuse()
         for connection in tuple(self._connections):
             connection.end_after_calls()
