@@ -147,3 +147,28 @@ async def test_a_pool_without_hope_refuses_and_serves_again_when_there_is_room(
         while not backend.processes():  # noqa: ASYNC110  # the pool has no event to wait for
             await asyncio.sleep(0.05)
         await engine.infer(request)
+
+
+def _left() -> tuple[set[str], float]:
+    """Return the actors that are there, or are to be, and the CPUs that nobody takes."""
+    import ray  # noqa: PLC0415
+    from ray._private.state import actors  # noqa: PLC0415  # the public one needs the dashboard
+
+    there = {key for key, actor in actors().items() if actor["State"] != "DEAD"}
+    return there, ray.available_resources().get("CPU", 0.0)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.3, 1.2])
+async def test_nothing_of_a_pool_stays_in_the_cluster_though_it_is_closed_while_replicas_restart(
+    serve: Serve, pause_s: float
+) -> None:
+    async with serve(inner_options=_FAKE):
+        before = _left()
+        async with serve(min_replicas=2, inner_options=_FAKE) as (_, backend):
+            assert len(_left()[0]) == len(before[0]) + 2
+            for pid in backend.processes():
+                os.kill(pid, signal.SIGKILL)
+            # Any moment will do: Ray takes a second to notice, and another to start a worker.
+            await asyncio.sleep(pause_s)
+        while _left() != before:  # noqa: ASYNC110  # Ray has no event to wait for
+            await asyncio.sleep(0.02)
