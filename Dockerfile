@@ -28,10 +28,20 @@ RUN python3 requirements.py cpu onnx > requirements.txt \
            /opt/narsil/lib/python3*/site-packages/torch/test
 
 FROM build AS dependencies-cuda
+# Left out, of 8.1 GB: FBGEMM's kernels for training (2.2 GB; of the libraries in front of them in its
+# list, one that they brought along is named instead), Triton, whose launcher wants a compiler (0.7 GB),
+# headers, tests, profilers and what nothing here is linked to.
 RUN python3 requirements.py cuda > requirements.txt \
  && python3 -m pip install -q -r requirements.txt \
- && rm -rf /opt/narsil/lib/python3*/site-packages/torch/include \
-           /opt/narsil/lib/python3*/site-packages/torch/test
+ && python3 -m pip uninstall -q -y triton \
+ && cd /opt/narsil/lib/python3*/site-packages \
+ && sed -i -e 's/"fbgemm_gpu_tbe_training_forward"/"fbgemm_gpu_tbe_common"/' \
+           -e '/"fbgemm_gpu_tbe_training_/d' fbgemm_gpu/__init__.py \
+ && grep -q '"fbgemm_gpu_tbe_common"' fbgemm_gpu/__init__.py \
+ && rm fbgemm_gpu/fbgemm_gpu_tbe_training_*.so \
+ && rm -rf torch/include torch/test nvidia/*/include nvidia/cu13/lib/*.a \
+           nvidia/cu13/lib/libnvrtc*.alt.so* nvidia/cu13/lib/libcusolverMg.so* \
+           nvidia/cu13/lib/libnvperf_*.so*
 
 FROM dependencies-cpu AS dependencies-tools
 ARG PIP_EXTRA_INDEX_URL=

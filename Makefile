@@ -31,6 +31,11 @@ CLIENTS := .clients/.installed
 SECONDS ?= 60
 FUZZ    ?= predictor oip-grpc oip-json oip-binary predict-json http-head coding http1 http3
 
+# pip says nothing while it downloads and unpacks: every 20 s a line shows that it is at work.
+INSTALL = ( s=0; while sleep 20 > /dev/null 2>&1; do s=$$((s + 20)); \
+  echo "     ... at work for $$s s, $$(du -sm $(VENV) | cut -f1) MB in $(VENV)"; done ) & \
+  ticks=$$!; trap "kill $$ticks" EXIT; $(PIP) install
+
 .PHONY: serve compile test test-slow docs clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
@@ -133,20 +138,21 @@ $(BIN)/python:
 
 # The two FBGEMM builds overwrite each other's files: drop the other one before installing.
 $(SERVE): pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV), once: a minute or two"
+	@echo "installing into $(VENV), once: pip downloads and unpacks three sets of packages; a minute or two" \
+	  "on an idle machine, several on a busy one or a slow line"
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) uninstall --yes $(OTHER)
 	@echo "  1 of 3: the server, PyTorch and FBGEMM ($(EXTRA)), the largest part ..."
-	@$(PIP) install -e ".[$(EXTRA)]"
+	@$(INSTALL) -e ".[$(EXTRA)]"
 	@echo "  2 of 3: what exports, trains and measures models ..."
-	@$(PIP) install -e ".[$(EXTRA),export,bench]"
+	@$(INSTALL) -e ".[$(EXTRA),export,bench]"
 	@echo "  3 of 3: TorchRec ..."
-	@$(PIP) install --no-deps $(TORCHREC)
+	@$(INSTALL) --no-deps $(TORCHREC)
 	@touch $@
 
 $(DEV): pyproject.toml $(SERVE)
 	@echo "installing the development tools ..."
-	@$(PIP) install -e ".[$(EXTRA),export,dev,docs]"
+	@$(INSTALL) -e ".[$(EXTRA),export,dev,docs]"
 	@touch $@
 
 $(DOCS): pyproject.toml | $(BIN)/python

@@ -17,8 +17,25 @@ PREFIX = "NARSIL_"
 MODELS = "models"
 MAX_FRONTENDS = 64
 LEAST_SLOT_BYTES, MOST_SLOT_BYTES = 1 << 20, 1 << 40
-# Not a setting: it is looked at before there are any.
-COMPILED = "NARSIL_COMPILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable that is no setting: it is looked at before there are any."""
+
+    name: str
+    default: bool
+    about: str
+
+
+COMPILED = Variable(
+    "NARSIL_COMPILED",
+    default=True,
+    about="every command: use the compiled path of a request where there is one"
+    " ([compiled.md](compiled.md))",
+)
+# All that is read beside the settings.
+VARIABLES = (COMPILED,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +141,9 @@ class Sources:
 
 def compiled_wanted() -> bool:
     """Return whether compiled modules are to be used where there are any. Raises ConfigError."""
-    raw = os.environ.get(COMPILED, "true")
+    raw = os.environ.get(COMPILED.name, str(COMPILED.default).lower())
     if raw not in ("true", "false"):
-        raise ConfigError(f"environment {COMPILED}: expected true or false, got {raw!r}")
+        raise ConfigError(f"environment {COMPILED.name}: expected true or false, got {raw!r}")
     return raw == "true"
 
 

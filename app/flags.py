@@ -2,10 +2,11 @@
 
 import argparse
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from app.settings import closest
 
 # The options dataclass of each section, by name.
 Schema: TypeAlias = Mapping[str, type[Any]]
@@ -26,6 +27,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--log-level": ("server.log_level",),
     "--repository": ("repository.url",),
 }
+# As many flags with the same last words are named to one who left the first out (--port).
+_MOST_MEANT = 6
 METAVARS = {str: "TEXT", int: "N", float: "X", bool: "true|false", tuple: "A,B,..."}
 
 
@@ -80,9 +83,19 @@ def unknown(arguments: Sequence[str], schema: Schema, elsewhere: Mapping[str, Sc
         names, why = zip(*(owner.split(", ", 1) for owner in owners), strict=True)
         return f"{flag} belongs to {' or '.join(names)}, {why[0]}"
     known = [*_all_flags(schema), *ALIASES, "--config", "--print-config", "--help"]
-    close = difflib.get_close_matches(flag, known, n=1)
-    more = f"; did you mean {close[0]}?" if close else ""
+    meant = " or ".join(_meant(flag, known))
+    more = f"; did you mean {meant}?" if meant else ""
     return f"unrecognized arguments: {' '.join(arguments)}{more}"
+
+
+def _meant(flag: str, known: Sequence[str]) -> list[str]:
+    """Return what ``flag`` is a slip of, or where it is the end of a few."""
+    name = flag.lstrip("-")
+    longer = [each for each in known if each.endswith(f"-{name}")]
+    if 1 <= len(longer) <= _MOST_MEANT:
+        return longer
+    close = closest(name, [each.lstrip("-") for each in known])
+    return [f"--{close}"] if close else []
 
 
 def _all_flags(schema: Schema) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app import plugins
 from app.access.keys import KeyOptions
-from app.config import PREFIX, ServerOptions
+from app.config import PREFIX, VARIABLES, ServerOptions
 from app.flags import ALIASES, flags_of
 from app.repository.options import RepositoryOptions
 from app.repository.plan import GoldenOptions, ShadowOptions, VersionOptions
@@ -77,6 +77,42 @@ KEYS = """## The file of API keys
 One table a key, in the file that `server.api_keys` names: [security.md](security.md#api-keys).
 """
 
+VARIABLES_HEAD = """## Other variables and files
+
+What else Narsil reads of its environment. Names that begin with `NARSIL_` and have no `__` are left
+alone: Kubernetes sets such for a Service called narsil.
+
+| variable | default |  |
+|---|---|---|"""
+
+SURROUNDINGS_HEAD = """
+The libraries below it read their own; those that matter:
+
+| variable | read by |  |
+|---|---|---|"""
+SURROUNDINGS = (
+    ("`HOME`", "Python", "where `~` is, of `cache_dir` and of the compiled path of a request"),
+    ("`TMPDIR`", "Python", "scratch of `narsil bench`, `narsil parity` and Ray"),
+    ("`PATH`", "Python", "a C compiler: `cc`, `gcc` or `clang` ([native.md](native.md))"),
+    ("`OTEL_*`", "OpenTelemetry, with `tracing.endpoint`", "[tracing.md](tracing.md)"),
+    ("`AWS_*`", "fsspec, where `repository.url` is `s3://`", "[repository.md](repository.md)"),
+    ("`PIP_*`", "pip, for `narsil train movielens`", "[movielens.md](movielens.md)"),
+    ("`CUDA_VISIBLE_DEVICES`", "PyTorch", "which devices there are; `cuda:0` is their first"),
+)
+
+FILES_HEAD = """
+Files that no setting names:
+
+| file |  |
+|---|---|"""
+FILES = (
+    ("`~/.cache/narsil/compiled-*`", "what `narsil compile` made; trusted like the program"),
+    ("`config.toml` of a repository's model", "[above](#a-models-configtoml-in-a-repository)"),
+    ("`.narsil/examples` where it is started", "written: requests, for models without any"),
+    ("`/proc/self/cgroup`, `cpu.max` of `/sys/fs/cgroup`", "how many CPUs there are"),
+    ("`/dev/shm/NAME`", "with `server.shared_memory`: what clients register"),
+)
+
 _FLAG_COLUMNS = ("key", "type", "default", "flag, environment variable", "")
 _FILE_COLUMNS = ("key", "type", "default", "")
 
@@ -109,7 +145,17 @@ def page() -> str:
     parts += [MODELS, REPOSITORY]
     tables = {"versions": VersionOptions, "golden": GoldenOptions, "shadow": ShadowOptions}
     parts += [_table(f"### `[{name}]`", options) for name, options in tables.items()]
-    return "\n".join([*parts, KEYS, _table("", KeyOptions).lstrip()])
+    return "\n".join([*parts, KEYS, _table("", KeyOptions).lstrip(), *_surroundings(), ""])
+
+
+def _surroundings() -> Iterator[str]:
+    yield VARIABLES_HEAD
+    for one in VARIABLES:
+        yield _row(f"`{one.name}`", f"`{str(one.default).lower()}`", one.about)
+    yield SURROUNDINGS_HEAD
+    yield from (_row(*cells) for cells in SURROUNDINGS)
+    yield FILES_HEAD
+    yield from (_row(*cells) for cells in FILES)
 
 
 def _aliases() -> Iterator[str]:

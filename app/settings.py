@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
+# How alike, 0 to 1: two letters changed round in a word of four are a slip, two others are not.
+_CLOSE = 0.75
+
 
 class ConfigError(Exception):
     """Say which setting is wrong, where it came from and what would be right."""
@@ -72,8 +75,13 @@ def keys(options: type[Any]) -> list[str]:
 
 def hint(name: str, known: list[str]) -> str:
     """Return how to go on after an unknown ``name``: the known one it resembles, or all."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+    close = closest(name, known)
+    return f"; did you mean {close!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """Return the one of ``known`` that ``name`` must be a slip of; empty if none is so close."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
 
 
 def _convert(wanted: Any, setting: Setting, name: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.compiled.modules import ROOT, place, sources
 from app.compiled.use import LIBRARY
+from scheduler.ended import how_ended
 
 _PACKAGES = ("app", "backends", "scheduler", "transports")
 _SHARED = "*__mypyc.*"
@@ -65,7 +66,8 @@ def _made(work: Path) -> Path:
         command, cwd=copied, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode:
-        raise CompileError(f"mypyc failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+        said = (done.stdout + done.stderr).strip()[-2000:]
+        raise CompileError(f"mypyc {how_ended(done.returncode)}: {said}")
     (out / LIBRARY).mkdir()
     for shared in out.glob(_SHARED):
         shared.rename(out / LIBRARY / shared.name)

@@ -17,6 +17,7 @@ from app.frontends.session import Session
 from app.frontends.settings import FrontEndSettings
 from app.frontends.slots import ReadArena, make_memory
 from app.frontends.wire import Frame, Kind, WireError
+from scheduler.ended import how_ended
 from scheduler.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class FrontEnd:
     async def _ended(self) -> str:
         """Run one process; return how it ended."""
         try:
-            return f"ended with exit code {await self._run_one()}"
+            return how_ended(await self._run_one())
         except OSError as error:  # no descriptor, process or memory is left, for now
             return f"cannot start: {error}"
 

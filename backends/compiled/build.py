@@ -16,6 +16,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from scheduler.ended import how_ended
+
 # First found, first taken. All of them know the attributes and built-ins that the source uses.
 _COMPILERS = ("cc", "gcc", "clang")
 # -ffp-contract is each compiler's own default unless it is said.
@@ -96,5 +98,6 @@ def _build(name: str, files: list[Traversable], place: Path) -> Path:
     except subprocess.TimeoutExpired as error:
         raise NoKernelError(f"{compiler} took more than {_MOST_SECONDS:.0f} s") from error
     if done.returncode:
-        raise NoKernelError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
+        why = done.stderr.strip()[-500:] or how_ended(done.returncode)
+        raise NoKernelError(f"{compiler} failed: {why}")
     return place / f"{name}.so"

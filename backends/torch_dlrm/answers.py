@@ -22,6 +22,7 @@ import numpy.typing as npt
 from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.bounded import run_bounded
 from backends.torch_dlrm.probes import Probe, digest
+from scheduler.ended import how_ended
 from scheduler.errors import LoadError
 from scheduler.types import Array
 
@@ -143,7 +144,8 @@ def ask(model_file: Path) -> Answers:
     if done.returncode == REFUSED:
         raise LoadError(said)
     if done.returncode:
-        raise NoAnswerError(f"the artifact did not answer the probes: {said or done.returncode}")
+        why = said or f"the process that loaded it {how_ended(done.returncode)}"
+        raise NoAnswerError(f"the artifact did not answer the probes: {why}")
     try:
         return _parse(done.stdout)
     except _DAMAGED as error:

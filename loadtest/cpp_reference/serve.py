@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scheduler.ended import how_ended
+
 BINARY = Path("build/cpp_reference/cpp_reference")
 MODEL_FILE = "model.pt"
 # FBGEMM's operators, each library after those it needs.
@@ -87,7 +89,7 @@ def _port(process: "subprocess.Popen[str]") -> int:
     assert process.stdout is not None
     *_, port = process.stdout.readline().split() or [""]
     if not port.isdigit():
-        raise YardstickError(f"the yardstick ended with exit code {process.wait()}; see above")
+        raise YardstickError(f"the yardstick {how_ended(process.wait())}; see above")
     return int(port)
 
 

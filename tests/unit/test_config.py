@@ -54,6 +54,8 @@ def test_an_alias_sets_every_key_it_stands_for_and_a_long_flag_wins_over_it() ->
     ("argv", "expected"),
     [
         (["--http-prot", "7"], "unrecognized arguments: --http-prot; did you mean --http-port?"),
+        (["--port", "7"], "arguments: --port; did you mean --http-port or --grpc-port or --http3"),
+        (["--bogus"], "error: unrecognized arguments: --bogus\n"),
         (["--zzzzzzzz=1"], "error: unrecognized arguments: --zzzzzzzz=1\n"),
         (
             ["--backend", "native_dlrm", "--plan", "lean"],

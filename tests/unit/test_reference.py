@@ -1,12 +1,13 @@
 """docs/configuration.md is what the options classes say."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from app import cli, plugins, reference
-from app.config import ServerOptions
+from app.config import VARIABLES, ServerOptions
 from app.flags import make_parser
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
@@ -39,6 +40,13 @@ def test_a_flag_of_the_page_is_one_that_the_command_line_takes() -> None:
     arguments = parser.parse_args(["--server-drain-delay-s", "1"])
     assert vars(arguments)["server.drain_delay_s"] == "1"
     assert "`--server-drain-delay-s`" in reference.page()
+
+
+def test_what_is_read_of_the_environment_beside_the_settings_is_on_the_page() -> None:
+    (section,) = re.findall(r"^## Other variables and files\n.*", reference.page(), re.M | re.S)
+    assert VARIABLES
+    for variable in VARIABLES:
+        assert f"| `{variable.name}` | `{str(variable.default).lower()}` |" in section
 
 
 def test_a_setting_without_a_text_cannot_be_documented() -> None:

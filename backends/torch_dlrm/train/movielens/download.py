@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backends.dlrm.manifest import file_sha256
 from backends.torch_dlrm.train.errors import NoDataError
+from scheduler.ended import how_ended
 
 REQUIREMENT = "recbole==1.2.1"
 WHEEL = "recbole-1.2.1-py3-none-any.whl"
@@ -43,5 +44,5 @@ def _download(cache: Path) -> None:
         raise NoDataError(f"pip could not be asked for {REQUIREMENT}: {error}") from error
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        why = (errors or [f"exit code {done.returncode}"])[-1].removeprefix("ERROR: ")
+        why = (errors or [f"it {how_ended(done.returncode)}"])[-1].removeprefix("ERROR: ")
         raise NoDataError(f"pip could not download {REQUIREMENT}: {why}")
