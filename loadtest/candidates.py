@@ -14,7 +14,7 @@ from scheduler.types import Batch
 
 BASE = "torch_dlrm:artifact"
 # What a backend's option of this name can be set to, each a way to compute.
-WAYS = {"plan": ("artifact", "lean"), "kernel": ("compiled", "numba")}
+WAYS = {"plan": ("artifact", "lean", "fused"), "kernel": ("compiled", "numba")}
 
 
 class Prepares(Protocol):

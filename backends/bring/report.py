@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backends.native_dlrm.model import Dlrm
+from backends.dlrm.forward.model import Dlrm
 
 _MOST_TABLES = 100
 

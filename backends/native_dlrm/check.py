@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from backends.dlrm.forward.model import QUANTISED, SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
 from backends.native_dlrm.errors import UnknownModelError
-from backends.native_dlrm.model import QUANTISED, SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
 from scheduler.errors import LoadError
 
 _BLOCK_ROWS = 1 << 16

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.compiled.build import NoKernelError
+from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
+from backends.dlrm.forward.compiler import load_library
+from backends.dlrm.forward.model import Dlrm, Floats
 from backends.dlrm.gather import DENSE, IDS, Staging
-from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.native_dlrm.compiler import load_library
-from backends.native_dlrm.model import Dlrm, Floats
 from backends.native_dlrm.options import COMPILED, FP16, FP32, NUMBA, NativeDlrmOptions
 from backends.native_dlrm.reference import Reference
 from scheduler.errors import LoadError

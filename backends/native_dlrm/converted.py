@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backends.dlrm.forward.model import Bytes, Dlrm, Kind, Linear, Table
 from backends.dlrm.manifest import MANIFEST_FILE, NATIVE_KIND, file_sha256
 from backends.dlrm.typed import typed
-from backends.native_dlrm.model import Bytes, Dlrm, Kind, Linear, Table
 from backends.torchscript_file.archive import bytes_of
 from scheduler.errors import LoadError
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from backends.dlrm.forward.layout import table_layout
+from backends.dlrm.forward.model import Dlrm, Floats, Linear
 from backends.dlrm.gather import DENSE, DENSE_ROWS, IDS
 from backends.native_dlrm import kernels
-from backends.native_dlrm.layout import table_layout
-from backends.native_dlrm.model import Dlrm, Floats, Linear
 from scheduler.types import Array
 
 # Enough rows for BLAS to be at its best; their activations stay in the second-level cache.

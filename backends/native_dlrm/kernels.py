@@ -12,8 +12,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from backends.dlrm.forward.layout import FP16, INT4, INT8, KIND, MEAN, PLACE, START, STRIDE
 from backends.native_dlrm.jit import kernel
-from backends.native_dlrm.layout import FP16, INT4, INT8, KIND, MEAN, PLACE, START, STRIDE
 
 LINE_BYTES = 64
 Array: TypeAlias = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import numpy as np
 
+from backends.dlrm.forward.model import QUANTISED, SCALE_BIAS_BYTES, Bytes, Kind, Table, row_bytes
 from backends.native_dlrm.errors import UnknownModelError
-from backends.native_dlrm.model import QUANTISED, SCALE_BIAS_BYTES, Bytes, Kind, Table, row_bytes
 from backends.torchscript_file.tree import Module, Opaque
 
 _CLASS = "IntNBitTableBatchedEmbeddingBagsCodegen"

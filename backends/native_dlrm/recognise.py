@@ -6,11 +6,11 @@ DLRM has it, so a model that computes anything else is refused, never served wro
 
 import numpy as np
 
+from backends.dlrm.forward.model import Bytes, Dlrm, Floats, Linear, Table
 from backends.native_dlrm.errors import UnknownModelError
 from backends.native_dlrm.graph import Graph, Node, Path, Value, read_forward
 from backends.native_dlrm.keys import KeyedIds
 from backends.native_dlrm.lookup import read_lookup
-from backends.native_dlrm.model import Bytes, Dlrm, Floats, Linear, Table
 from backends.torchscript_file.tree import Module, Tensor, TorchScriptFile
 
 DENSE = "float_features"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from backends.dlrm.forward.model import QUANTISED, SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
 from backends.dlrm.gather import DENSE, IDS
-from backends.native_dlrm.model import QUANTISED, SCALE_BIAS_BYTES, Dlrm, Linear, Table, row_bytes
 from scheduler.types import Array
 
 Wide = npt.NDArray[np.float64]

@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from backends.compiled.rows import find_rows_kernel, hashed_ids
 from backends.cpus import usable_cpus
+from backends.dlrm.forward.model import Dlrm
 from backends.dlrm.gather import DENSE, IDS, Staging
 from backends.dlrm.live import LiveTable, LiveTables
 from backends.dlrm.turnstile import Turnstile
@@ -21,7 +22,6 @@ from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_rows, check_shapes
 from backends.native_dlrm.choice import Choice, choose
-from backends.native_dlrm.model import Dlrm
 from backends.native_dlrm.options import COPY, NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from scheduler.backend import Compute, TableSpec

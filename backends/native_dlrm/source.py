@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backends.dlrm.forward.model import Bytes, Dlrm
 from backends.dlrm.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -15,7 +16,6 @@ from backends.dlrm.manifest import (
 from backends.dlrm.ranges import MAKE_ONE
 from backends.ids.declared import Declared, declared
 from backends.native_dlrm.converted import TENSORS_FILE, read_converted
-from backends.native_dlrm.model import Bytes, Dlrm
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError

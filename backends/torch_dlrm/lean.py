@@ -31,16 +31,22 @@ _fbgemm: Any = torch.ops.fbgemm
 _jit: Any = torch.jit
 
 
+def held(dlrm: Dlrm, *, copy: bool) -> Dlrm:
+    """Return ``dlrm`` with tables that may be written: a copy, or of a file that is mapped."""
+    # A mapped file is this process's own, only the arrays that view it are read-only.
+    block = as_tensor(dlrm.tables.block, copy=copy).numpy()
+    return replace(dlrm, tables=replace(dlrm.tables, block=block))
+
+
 class Lean:
     """Compute the scores of one batch, named ``output``; any number of threads at once."""
 
     def __init__(self, dlrm: Dlrm, output: str, *, copy: bool) -> None:
         """Take the weights of ``dlrm``: dense layers as copies, tables as copies or views."""
         self._output = output
-        self._block = _tensor(dlrm.tables.block, copy=copy)
+        self.tables = held(dlrm, copy=copy).tables
+        self._block = as_tensor(self.tables.block)
         self.round_layers(dlrm, FP32)
-        # Its block is what the graph reads, and may be written: a mapped one is this process's.
-        self.tables = replace(dlrm.tables, block=self._block.numpy())
 
     def round_layers(self, dlrm: Dlrm, precision: str) -> None:
         """Compute the dense layers in ``precision``, BF16; everything else stays FP32."""
@@ -70,8 +76,8 @@ class Lookup(torch.nn.Module):
         ends = torch.arange(tables.features + 1, dtype=torch.int32) * tables.dim
         self.register_buffer("unused", torch.empty(0, dtype=torch.uint8))
         self.register_buffer("places", torch.full((tables.features,), _HOST, dtype=torch.int32))
-        self.register_buffer("starts", _tensor(tables.starts, copy=True))
-        self.register_buffer("types", _tensor(tables.types, copy=True))
+        self.register_buffer("starts", as_tensor(tables.starts, copy=True))
+        self.register_buffer("types", as_tensor(tables.types, copy=True))
         self.register_buffer("ends", ends)
         self._width = tables.features * tables.dim
         self._largest = tables.largest
@@ -95,8 +101,8 @@ class _Layers(torch.nn.Module):
         self._relus = len(layers) - last_is_linear
         for number, layer in enumerate(layers):
             # Laid out by input, a third faster at 10 rows: the product reads the weight as it lies.
-            self.register_buffer(f"weight_{number}", _tensor(layer.weight.T, copy=True))
-            self.register_buffer(f"bias_{number}", _tensor(layer.bias, copy=True))
+            self.register_buffer(f"weight_{number}", as_tensor(layer.weight.T, copy=True))
+            self.register_buffer(f"bias_{number}", as_tensor(layer.bias, copy=True))
         self._count = len(layers)
 
     def forward(self, values: Tensor) -> Tensor:
@@ -115,8 +121,8 @@ class _HalfLayers(torch.nn.Module):
         super().__init__()
         self._relus = len(layers) - last_is_linear
         for number, layer in enumerate(layers):
-            self.register_buffer(f"weight_{number}", _tensor(layer.weight, copy=True).bfloat16())
-            self.register_buffer(f"bias_{number}", _tensor(layer.bias, copy=True).bfloat16())
+            self.register_buffer(f"weight_{number}", as_tensor(layer.weight, copy=True).bfloat16())
+            self.register_buffer(f"bias_{number}", as_tensor(layer.bias, copy=True).bfloat16())
         self._count = len(layers)
 
     def forward(self, values: Tensor) -> Tensor:
@@ -140,7 +146,7 @@ class Scores(torch.nn.Module):
         self._dim, self._vectors = dlrm.tables.dim, dlrm.tables.features + 1
         pairs = dlrm.pairs[0] * self._vectors + dlrm.pairs[1]
         self.pairs: Tensor
-        self.register_buffer("pairs", _tensor(pairs, copy=True))
+        self.register_buffer("pairs", as_tensor(pairs, copy=True))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Return the scores (rows,)."""
@@ -231,7 +237,8 @@ def _freeze(dlrm: Dlrm, block: Tensor, precision: str) -> Any:
         return _jit.freeze(_jit.load(file).eval(), preserved_attrs=["distinct"])
 
 
-def _tensor(array: Any, *, copy: bool = False) -> Tensor:
+def as_tensor(array: Any, *, copy: bool = False) -> Tensor:
+    """Return ``array`` as a tensor: a view, of read-only memory too, or a copy."""
     if copy:
         return torch.from_numpy(np.array(array, order="C"))
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ from backends.dlrm.live import Held, LiveTable, LiveTables
 from backends.dlrm.stored_rows import Quantises
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.device import Serving
+from backends.torch_dlrm.fused import Fused
 from backends.torch_dlrm.lean import Lean
 from backends.torch_dlrm.plan import Plan
 from backends.torch_dlrm.weights import BITS, KINDS, Tables, check_bounds
@@ -48,7 +49,8 @@ def live_tables(
 ) -> LiveTables | NoTables:
     """Return the tables of ``plan`` by the features' names, or what says why they cannot change."""
     try:
-        tables = plan.compute.tables if isinstance(plan.compute, Lean) else _of_artifact(plan)
+        ours = isinstance(plan.compute, Fused | Lean)
+        tables = plan.compute.tables if ours else _of_artifact(plan)
         check_bounds(tables)
     except (_UnreachableError, LoadError) as error:
         return NoTables(str(error))

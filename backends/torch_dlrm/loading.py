@@ -17,11 +17,12 @@ from backends.ids.declared import declared, make_rules
 from backends.ids.rules import IdRules
 from backends.torch_dlrm.artifact import Derived, Facts, settle
 from backends.torch_dlrm.device import Cpu, Gather, Serving, parse_device
+from backends.torch_dlrm.fused import Fused
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
 from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.live import NoTables, live_tables
-from backends.torch_dlrm.options import LEAN, TorchDlrmOptions
+from backends.torch_dlrm.options import FUSED, LEAN, TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.runtime import Runtime
@@ -93,8 +94,14 @@ def _serving(
 
     def make_gather() -> Gather:
         staging = Staging(facts.layout, facts.dense_features, rows, np.empty)
+        if plan.name == FUSED:
+            return staging.gather_patterns
         return staging.gather_distinct if plan.name == LEAN else staging.gather
 
+    if isinstance(plan.compute, Fused):
+        said = {"instructions": plan.compute.instructions, "threads_per_forward": "1"}
+        made = [plan.compute.make_lane() for _ in range(lanes)]
+        return Serving(made, make_gather, rows, said)
     return Serving([Cpu(plan.compute, threads).run] * lanes, make_gather, rows, {})
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from backends.dlrm.ranges import MAKE_ONE, check_choice, check_least
 
 # Values of "plan" and of "tables".
-AUTO, LEAN, ARTIFACT = "auto", "lean", "artifact"
+AUTO, FUSED, LEAN, ARTIFACT = "auto", "fused", "lean", "artifact"
 COPY, MAP, UVM = "copy", "map", "uvm"
 # Values of "interaction" beside AUTO, and of "graphs".
 TORCH, TRITON, CUTILE = "torch", "triton", "cutile"
@@ -35,14 +35,15 @@ class TorchDlrmOptions:
     plan: str = field(
         default="auto",
         metadata={
-            "help": "auto: lean if proven to score the same; lean: or fail; artifact: as it came"
+            "help": "auto: fused (CPU) or lean, if proven to score the same; fused, lean: that or"
+            " fail; artifact: as it came"
         },
     )
     tables: str = field(
         default="copy",
         metadata={
-            "help": "of a lean plan: copy into the device's memory; map the file, unchanged from"
-            " then on (CPU); uvm: host memory that a GPU reads"
+            "help": "of fused and lean plans: copy into the device's memory; map the file,"
+            " unchanged from then on (CPU); uvm: host memory that a GPU reads"
         },
     )
     dense: str = field(
@@ -86,7 +87,7 @@ class TorchDlrmOptions:
         check_least(self, "lanes", 0)
         check_least(self, "intra_op_threads", 0)
         check_least(self, "dense_features", 0)
-        check_choice(self, "plan", (AUTO, LEAN, ARTIFACT))
+        check_choice(self, "plan", (AUTO, FUSED, LEAN, ARTIFACT))
         check_choice(self, "tables", (COPY, MAP, UVM))
         check_choice(self, "interaction", (AUTO, TORCH, TRITON, CUTILE))
         check_choice(self, "graphs", (AUTO, OFF))

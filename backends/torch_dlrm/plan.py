@@ -1,30 +1,32 @@
-"""Choose how a model is computed: by the lean plan where it is proven right, else as it came."""
+"""Choose how a model is computed: fused or lean where that is proven right, else as it came."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from backends.compiled.build import NoKernelError
 from backends.dlrm.artifact import Artifact
+from backends.dlrm.forward.compiler import load_library
 from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
 from backends.torch_dlrm.artifact import Derived
-from backends.torch_dlrm.device import Cpu, Module, Serving
+from backends.torch_dlrm.device import Cpu, Module, RunGathered, Serving
 from backends.torch_dlrm.formats import load_model, read_weights
+from backends.torch_dlrm.fused import Fused
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import lean_on_gpu
-from backends.torch_dlrm.lean import Lean
-from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, FP32, LEAN, TorchDlrmOptions
-from backends.torch_dlrm.probes import GPU_MARGIN, TOLERANCE, Probe, difference, doubt, make_probes
+from backends.torch_dlrm.lean import Lean, held
+from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, FP32, FUSED, LEAN, TorchDlrmOptions
+from backends.torch_dlrm.probes import TOLERANCE, Probe, difference, doubt, make_probes, wider
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.torchscript import libraries_line
 from backends.torch_dlrm.weights import Dlrm
 from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
 from scheduler.errors import LoadError
-from scheduler.types import Array
 
 _cpu: Any = torch.cpu
 # A probe's bags have up to 40 ids, which makes larger sums, and errors, than requests have.
@@ -38,15 +40,15 @@ _COMPILED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What computes a model: ``name`` is LEAN or ARTIFACT, ``reason`` why it is not LEAN.
+    """What computes a model: FUSED, LEAN or ARTIFACT; ``reason`` is why it is no better one.
 
-    The lean plan of a GPU is proven with all that serves it; others are modules, to be served.
+    The lean plan of a GPU is proven with all that serves it; others are still to be served.
     ``dense`` is what the dense layers compute in.
     """
 
     name: str
     reason: str
-    compute: Module | Serving
+    compute: Module | Fused | Serving
     derived: Derived
     dense: str = FP32
 
@@ -67,8 +69,8 @@ def _choose(
         raise
     except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:
         reason = str(error)
-    if options.plan == LEAN:
-        raise LoadError(f"--plan {LEAN}: {reason}")
+    if options.plan in {FUSED, LEAN}:
+        raise LoadError(f"--plan {options.plan}: {reason}")
     if options.dense != FP32:
         raise LoadError(f"--dense {options.dense} needs the lean plan: {reason}")
     if is_compiled(artifact.model_file) and options.plan != ARTIFACT:
@@ -80,7 +82,7 @@ def _choose(
 
 
 def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int) -> Plan:
-    """Return the lean plan. Raises why not, or LoadError for weights that nobody should serve."""
+    """Return a fused or lean plan. Raises why not, or LoadError for what nobody should serve."""
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
     dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
     if options.plan == ARTIFACT:
@@ -91,19 +93,48 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, l
         answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
     )
     if device.type == "cpu":
-        lean = Lean(dlrm, answers.output, copy=options.tables == COPY)
-        _prove(lean, dlrm, probes, answers)
-        if options.dense != FP32:
-            lean.round_layers(dlrm, options.dense)
-            _check_rounded(lean, probes, answers, options.dense)
-        return Plan(LEAN, "", lean, derived, options.dense)
+        return _on_cpu(options, held(dlrm, copy=options.tables == COPY), probes, answers, derived)
+    if options.plan == FUSED:
+        raise LoadError(f"--plan {FUSED} is for the CPU, not for --device {device}")
     if options.dense != FP32:
         raise LoadError(f"--dense {options.dense} is for the CPU, not for --device {device}")
-    # Other kernels add up in another order.
-    wider = [replace(probe, tolerance=GPU_MARGIN * probe.tolerance) for probe in probes]
-    proof = partial(doubt, dlrm, probes=wider, theirs=answers.scores)
+    proof = partial(doubt, dlrm, probes=wider(probes), theirs=answers.scores)
     serving = lean_on_gpu(options, dlrm, answers.output, lanes, proof, Gpu(device))
     return Plan(LEAN, "", serving, derived)
+
+
+def _on_cpu(
+    options: TorchDlrmOptions, dlrm: Dlrm, probes: list[Probe], answers: Answers, derived: Derived
+) -> Plan:
+    reason = "" if options.plan == LEAN else _unfit(options)
+    if options.plan != LEAN and not reason:
+        try:
+            fused = Fused(dlrm, answers.output, load_library(Path(options.cache_dir)))
+            _prove(fused.make_lane(), dlrm, wider(probes), answers)
+            return Plan(FUSED, "", fused, derived)
+        except (NoKernelError, NotRecognisedError) as error:
+            reason = str(error)
+    if options.plan == FUSED:
+        raise LoadError(f"--plan {FUSED}: {reason}")
+    lean = Lean(dlrm, answers.output, copy=False)
+    # One thread, as it serves: where others are busy, teams of threads took twenty times as long.
+    run = Cpu(lean, threads=1).run
+    _prove(run, dlrm, probes, answers)
+    if options.dense != FP32:
+        lean.round_layers(dlrm, options.dense)
+        _check_rounded(run, probes, answers, options.dense)
+    if reason and options.dense == FP32:
+        _log.warning("no fused plan, the lean one computes: %s", reason)
+    return Plan(LEAN, reason, lean, derived, options.dense)
+
+
+def _unfit(options: TorchDlrmOptions) -> str:
+    """Return which option only the lean plan can follow, or ""."""
+    if options.dense != FP32:
+        return f"--dense {options.dense}: the C kernel computes in {FP32}"
+    if options.intra_op_threads > 1:
+        return f"--intra-op-threads {options.intra_op_threads}: the C kernel computes on one thread"
+    return ""
 
 
 def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:
@@ -117,12 +148,12 @@ def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:
     return answers
 
 
-def _check_rounded(lean: Lean, probes: list[Probe], answers: Answers, dense: str) -> None:
+def _check_rounded(run: RunGathered, probes: list[Probe], answers: Answers, dense: str) -> None:
     """Refuse layers whose rounding changes what the model says. Raises LoadError."""
     if not _cpu.get_capabilities().get("amx_bf16"):
         _log.warning("--dense %s: this CPU has no AMX, on which alone it is known to pay", dense)
     for probe, expected in zip(probes, answers.scores, strict=True):
-        gap = difference(_scores(lean, answers.output, probe.inputs), expected)
+        gap = difference(run(probe.inputs)[answers.output], expected)
         if probe.tolerance == TOLERANCE and not gap <= _ROUNDED_TOLERANCE:
             raise LoadError(
                 f"--dense {dense}: {len(expected)} probe rows differ by {gap:.3g} from FP32, more "
@@ -130,14 +161,8 @@ def _check_rounded(lean: Lean, probes: list[Probe], answers: Answers, dense: str
             )
 
 
-def _scores(lean: Lean, output: str, inputs: dict[str, Array]) -> Array:
-    # One thread, as it serves: where others are busy, teams of threads took twenty times as long.
-    return Cpu(lean, threads=1).run(inputs)[output]
-
-
-def _prove(lean: Lean, dlrm: Dlrm, probes: list[Probe], answers: Answers) -> None:
-    """Raise NotRecognisedError unless ``lean`` answers the probes as the artifact does."""
-    forward = partial(_scores, lean, answers.output)
-    why = doubt(dlrm, forward, probes, answers.scores)
+def _prove(run: RunGathered, dlrm: Dlrm, probes: list[Probe], answers: Answers) -> None:
+    """Raise NotRecognisedError unless ``run`` answers the probes as the artifact does."""
+    why = doubt(dlrm, lambda inputs: run(inputs)[answers.output], probes, answers.scores)
     if why:
         raise NotRecognisedError(f"not proven to score as the artifact does: {why}")

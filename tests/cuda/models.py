@@ -10,12 +10,12 @@ import torch
 from backends.dlrm.gather import DENSE, IDS
 from backends.torch_dlrm.gpu.load import Proof
 from backends.torch_dlrm.lean import Lean
-from backends.torch_dlrm.probes import GPU_MARGIN, TOLERANCE, Probe, doubt, make_probes
+from backends.torch_dlrm.probes import MARGIN, TOLERANCE, doubt, make_probes, wider
 from backends.torch_dlrm.weights import Dlrm, Layer, Tables
 from scheduler.types import Array, Batch, InferRequest
 
 OUTPUT = "default"
-BOUND = GPU_MARGIN * TOLERANCE
+BOUND = MARGIN * TOLERANCE
 _INT8 = 2  # fbgemm's SparseType
 _HEADER_BYTES = 4
 
@@ -72,9 +72,8 @@ def on_cpu(dlrm: Dlrm) -> Callable[[dict[str, Array]], Array]:
 
 def prove(dlrm: Dlrm) -> Proof:
     """Return the proof that something scores as the CPU's lean plan does."""
-    probes, forward = make_probes(dlrm), on_cpu(dlrm)
-    wider = [Probe(probe.inputs, GPU_MARGIN * probe.tolerance) for probe in probes]
-    return partial(doubt, dlrm, probes=wider, theirs=[forward(probe.inputs) for probe in probes])
+    probes, forward = wider(make_probes(dlrm)), on_cpu(dlrm)
+    return partial(doubt, dlrm, probes=probes, theirs=[forward(probe.inputs) for probe in probes])
 
 
 def make_inputs(dlrm: Dlrm, rows: int, seed: int, longest: int = 4) -> dict[str, Array]:

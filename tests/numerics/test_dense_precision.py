@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from backends.compiled.build import NoKernelError
-from backends.native_dlrm.compiled import CompiledWeights, Kernel
-from backends.native_dlrm.compiler import load_library
+from backends.dlrm.forward.compiled import CompiledWeights, Kernel
+from backends.dlrm.forward.compiler import load_library
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from scheduler.backend import Backend
 from scheduler.errors import LoadError

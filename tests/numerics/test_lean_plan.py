@@ -59,7 +59,8 @@ def forward(dlrm: Dlrm) -> Forward:
 def test_an_exported_artifact_is_computed_by_the_lean_plan_and_scores_the_same(
     small_artifact: Path, golden: Golden, tables: str
 ) -> None:
-    lean, plain = load(small_artifact, tables=tables), load(small_artifact, plan="artifact")
+    lean = load(small_artifact, plan="lean", tables=tables)
+    plain = load(small_artifact, plan="artifact")
     assert lean.spec.properties["plan"] == "lean"
     assert "plan_reason" not in lean.spec.properties
     assert plain.spec.properties["plan"] == "artifact"

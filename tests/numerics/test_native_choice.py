@@ -8,9 +8,9 @@ import pytest
 
 from backends.compiled import build
 from backends.compiled.build import NoKernelError
+from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
+from backends.dlrm.forward.compiler import load_library
 from backends.native_dlrm.choice import doubt
-from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.native_dlrm.compiler import load_library
 from backends.native_dlrm.reference import Reference
 from backends.native_dlrm.source import find_source
 from backends.torch_dlrm.export.golden import OUTPUT, Golden

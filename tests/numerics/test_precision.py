@@ -16,7 +16,7 @@ from scheduler.backend import Backend
 from scheduler.errors import LoadError
 from scheduler.types import Batch
 from tests.fixtures.artifacts import load
-from tests.fixtures.native import load_native
+from tests.fixtures.native import load_native, plans
 from tests.fixtures.onnx import load_onnx
 
 TOLERANCE = 1e-6
@@ -69,9 +69,9 @@ def test_an_export_says_its_precision_and_its_scores_are_near_fp32(
         assert report.quantisation > 0
 
 
-def test_both_plans_of_torch_dlrm_score_as_the_export(artifact: Path) -> None:
-    for plan in ("lean", "artifact"):
-        backend = load(artifact, plan=plan)
+def test_every_plan_of_torch_dlrm_scores_as_the_export(artifact: Path, kernel_cache: Path) -> None:
+    for plan in plans(kernel_cache):
+        backend = load(artifact, plan=plan, cache_dir=str(kernel_cache))
         assert backend.spec.properties["plan"] == plan
         assert_golden(backend, read_golden(artifact))
 
@@ -96,7 +96,7 @@ def test_an_onnx_file_scores_as_the_export(artifact: Path, tmp_path: Path) -> No
 def test_a_torch_export_program_scores_as_the_export(kind: str, tmp_path: Path) -> None:
     folder = export(tmp_path / "program", TINY, tables=kind, format="pt2")
     assert check_artifact(folder).passed
-    assert load(folder).spec.properties["plan"] == "lean"
+    assert load(folder, plan="lean").spec.properties["plan"] == "lean"
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from backends.torch_dlrm.export.golden import OUTPUT
 from scheduler.rows import cut
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 from tests.fixtures.artifacts import load
-from tests.fixtures.native import load_native
+from tests.fixtures.native import load_native, need_kernel
 from tests.fixtures.sharing import LENGTHS, VALUES, sharing, unsaid
 
 Scores = npt.NDArray[np.float32]
@@ -35,10 +35,12 @@ Backend = NativeDlrmBackend | TorchDlrmBackend
 MOST_ROWS = 400  # several blocks of every plan
 
 
-@pytest.fixture(scope="module", params=["lean", "compiled", "numba"])
+@pytest.fixture(scope="module", params=["fused", "lean", "compiled", "numba"])
 def backend(request: pytest.FixtureRequest, small_artifact: Path, kernel_cache: Path) -> Backend:
-    if request.param == "lean":
-        return load(small_artifact, max_batch_rows=MOST_ROWS, plan="lean")
+    if request.param in ("fused", "lean"):
+        need_kernel(kernel_cache, request.param)
+        cache = str(kernel_cache)
+        return load(small_artifact, max_batch_rows=MOST_ROWS, plan=request.param, cache_dir=cache)
     options = {"lanes": 1, "kernel": request.param, "max_batch_rows": MOST_ROWS}
     return load_native(small_artifact, kernel_cache, **options)
 

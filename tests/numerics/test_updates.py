@@ -31,11 +31,12 @@ from scheduler.backend import TableRows, TableSpec
 from scheduler.errors import Code, ServingError
 from scheduler.types import Batch, InferRequest
 from tests.fixtures.artifacts import load
-from tests.fixtures.native import load_native
+from tests.fixtures.native import load_native, need_kernel
 from tests.fixtures.updated import Updated, random_rows, with_rows
 
 KINDS = (
-    "lean", "mapped", "artifact", "compiled", pytest.param("numba", marks=pytest.mark.slow),
+    "fused", "lean", "mapped", "artifact", "compiled",
+    pytest.param("numba", marks=pytest.mark.slow),
 )  # fmt: skip
 TOLERANCE = 1e-6
 
@@ -56,9 +57,10 @@ def loaded(small_artifact: Path, kernel_cache: Path) -> Callable[[str], Updated]
 def make(kind: str, artifact: Path, cache: Path) -> Updated:
     if kind in ("compiled", "numba"):
         return load_native(artifact, cache, lanes=2, kernel=kind)
+    need_kernel(cache, kind)
     tables = "map" if kind == "mapped" else "copy"
-    plan = "artifact" if kind == "artifact" else "lean"
-    return load(artifact, lanes=2, plan=plan, tables=tables)
+    plan = "lean" if kind == "mapped" else kind
+    return load(artifact, lanes=2, plan=plan, tables=tables, cache_dir=str(cache))
 
 
 @pytest.fixture(params=KINDS)
@@ -103,7 +105,7 @@ def test_scores_are_those_of_a_model_exported_with_the_rows(
     expected = score(load_native(rows, kernel_cache, lanes=1, verify=False), golden.request())
     assert np.abs(after - before).max() > 0.05
     assert np.abs(after - expected).max() <= TOLERANCE
-    if backend.spec.properties["plan"] == "compiled":
+    if backend.spec.properties["plan"] in {"compiled", "fused"}:
         assert np.array_equal(after, expected)
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from backends.dlrm.forward.model import KINDS, Dlrm
 from backends.dlrm.gather import DENSE, IDS
 from backends.native_dlrm.converted import ConvertedManifest, TableEntry, write_converted
-from backends.native_dlrm.model import KINDS, Dlrm
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import find_source
 from backends.ray_pool.options import RayPoolOptions

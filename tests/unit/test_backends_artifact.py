@@ -132,7 +132,7 @@ def test_flags_that_contradict_the_file_are_refused(
         ({"max_batch_rows": 0}, "max_batch_rows must be at least 1, got 0"),
         ({"lanes": -3}, "lanes must be at least 0, got -3"),
         ({"intra_op_threads": -1}, "intra_op_threads must be at least 0, got -1"),
-        ({"plan": "leann"}, "plan must be one of auto, lean, artifact, got 'leann'"),
+        ({"plan": "leann"}, "plan must be one of auto, fused, lean, artifact, got 'leann'"),
         ({"tables": "borrow"}, "tables must be one of copy, map, uvm, got 'borrow'"),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 
 from backends.compiled import build
 from backends.compiled.build import NoKernelError
+from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
+from backends.dlrm.forward.compiler import load_library
+from backends.dlrm.forward.model import Kind
 from backends.dlrm.gather import DENSE
-from backends.native_dlrm.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.native_dlrm.compiler import load_library
-from backends.native_dlrm.model import Kind
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

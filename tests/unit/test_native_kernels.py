@@ -6,8 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from backends.dlrm.forward.model import Kind
 from backends.native_dlrm.jit import keep_compiled_in
-from backends.native_dlrm.model import Kind
 from tests.fixtures.random_dlrm import Shape, make_dlrm, make_inputs
 
 

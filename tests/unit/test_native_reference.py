@@ -5,7 +5,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from backends.native_dlrm.model import Kind
+from backends.dlrm.forward.model import Kind
 from backends.native_dlrm.reference import Reference
 from tests.fixtures.random_dlrm import Shape, make_dlrm, make_inputs
 

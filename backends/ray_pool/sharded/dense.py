@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backends.dlrm.forward.model import Dlrm, Table
 from backends.dlrm.gather import DENSE, IDS
 from backends.native_dlrm.choice import Choice, choose
-from backends.native_dlrm.model import Dlrm, Table
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.ray_pool.sharded.split import Floats
 from scheduler.types import Array

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from backends.cpus import usable_cpus
+from backends.dlrm.forward.model import row_bytes
 from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
 from backends.native_dlrm.check import check_shapes
-from backends.native_dlrm.model import row_bytes
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.runtime import layout_of, ones, spec_of
 from backends.native_dlrm.source import Source, find_source

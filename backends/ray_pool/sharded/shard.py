@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from backends.dlrm.forward.layout import PLACE, table_layout
+from backends.dlrm.forward.model import Dlrm, Table
 from backends.native_dlrm.check import check_rows
-from backends.native_dlrm.layout import PLACE, table_layout
-from backends.native_dlrm.model import Dlrm, Table
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from backends.ray_pool.alive import Alive

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from backends.native_dlrm.model import Dlrm
+from backends.dlrm.forward.model import Dlrm
 
 INT8, FP16, FP32, INT4 = range(4)
 START, STRIDE, KIND, MEAN, PLACE = range(5)

@@ -6,7 +6,7 @@ from pathlib import Path
 from backends.compiled.build import Sources
 from backends.compiled.build import load_library as load
 
-FORWARD = Sources("backends.native_dlrm", "forward")
+FORWARD = Sources("backends.dlrm.forward", "forward")
 
 
 def load_library(folder: Path) -> ctypes.CDLL:

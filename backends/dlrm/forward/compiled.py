@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.compiled.build import NoKernelError
+from backends.dlrm.forward.layout import table_layout
+from backends.dlrm.forward.model import Dlrm, Floats, Linear
 from backends.dlrm.gather import DENSE, IDS, PATTERN_OF_ROW, PATTERNS
-from backends.native_dlrm.layout import table_layout
-from backends.native_dlrm.model import Dlrm, Floats, Linear
 from scheduler.types import Array
 
 # A block's activations stay in the second-level cache while the weights pass by.

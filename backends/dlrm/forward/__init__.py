@@ -1,0 +1,1 @@
+"""A DLRM as plain nouns, and its whole forward in C, for every backend that has the weights."""
