@@ -1,5 +1,6 @@
 """Keep what is served of one model as its files and its configuration say."""
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 from app import plugins
 from app.models import Served
 from app.repository.listing import FoundModel, FoundVersion, Place, PlaceError
+from app.repository.loads import Loads
 from app.repository.plan import Plan, Planner
 from app.repository.policy import labels_now, missing, newest, routes, wanted
 from app.repository.version import Proven, model_path
@@ -48,12 +50,20 @@ class Keeper:
     """
 
     def __init__(
-        self, name: str, engine: Engine, place: Place, planner: Planner, grace_s: float
+        self,
+        name: str,
+        engine: Engine,
+        place: Place,
+        planner: Planner,
+        loads: Loads,
+        grace_s: float,
     ) -> None:
         self._name = name
         self._engine = engine
         self._place = place
         self._planner = planner
+        self._loads = loads
+        self._loading: set[str] = set()
         self._grace_s = grace_s
         self._plan: Plan | None = None
         self._config: str | None = None
@@ -89,18 +99,34 @@ class Keeper:
     async def sync(self, found: FoundModel) -> None:
         """Make what is served what ``found`` wants; what cannot be is refused and serves as it was.
 
-        Versions are loaded one after another, and others go only when their successors serve.
+        Versions are loaded side by side where there are slots, and others go only when their
+        successors serve.
         """
         plan = self._read(found)
         if plan is None:
             return
         self._note_problems(plan, found)
-        while (version := self._next(plan, found)) is not None:
-            await self._load(plan, version, found.versions[version].signature)
-            self._route(plan)
+        async with asyncio.TaskGroup() as group:
+            await self._load_on(plan, found, group)
         self._route(plan)
         await self._retire(plan, found)
         self._unmet = [*wanted(plan, found.versions), *missing(plan, found.versions), ""]
+
+    async def _load_on(self, plan: Plan, found: FoundModel, group: asyncio.TaskGroup) -> None:
+        """Load what is to be loaded, the newest first; with others, for which slots are free."""
+        while (version := self._next(plan, found)) is not None:
+            self._loading.add(version)
+            if self._next(plan, found) is not None and await self._loads.take_more(self._name):
+                group.create_task(self._load_beside(plan, found, group))
+            await self._load(plan, version, found.versions[version].signature)
+            self._loading.discard(version)
+            self._route(plan)
+
+    async def _load_beside(self, plan: Plan, found: FoundModel, group: asyncio.TaskGroup) -> None:
+        try:
+            await self._load_on(plan, found, group)
+        finally:
+            self._loads.give_back(self._name)
 
     @property
     def unmet(self) -> tuple[Refused, ...]:
@@ -146,10 +172,10 @@ class Keeper:
                 self._refuse(version, one.problem, one.problem)
 
     def _next(self, plan: Plan, found: FoundModel) -> str | None:
-        """Return a version to load: wanted, and not loaded in its present state."""
+        """Return a version to load: wanted, neither loading nor loaded in its present state."""
         for version in sorted(wanted(plan, self._good(plan, found)), key=int, reverse=True):
             one = found.versions.get(version)
-            if one is None or self._is_refused(plan, version, one):
+            if one is None or version in self._loading or self._is_refused(plan, version, one):
                 continue
             loaded = self._served.get(version)
             if loaded is None or loaded.state != _state(plan, one):

@@ -1,7 +1,8 @@
-"""A few models at once, and none for ever: what takes too long is reported and goes on alone."""
+"""A few loads at once, and none for ever: what takes too long is reported and goes on alone."""
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from app.turns import UnderWay
@@ -13,6 +14,8 @@ logger = logging.getLogger(__name__)
 class Loads:
     """Wait for work on models, ``at_once`` of them at a time, ``limit_s`` seconds for each.
 
+    A slot that no model waits for may go to another version of one that is being worked on.
+
     A load that hangs cannot be ended, as it is inside a backend; but it holds up nobody else.
     ``changed`` is called when ``late`` has.
     """
@@ -22,6 +25,7 @@ class Loads:
         self._limit_s = limit_s
         self._changed = changed
         self._late: dict[str, UnderWay] = {}
+        self._more: Counter[str] = Counter()  # slots that a model has besides its own
 
     @property
     def late(self) -> tuple[Refused, ...]:
@@ -32,6 +36,23 @@ class Loads:
     def reason(self) -> str:
         """What is said of one."""
         return f"still loading after {self._limit_s:g} s (repository.load_timeout_s)"
+
+    async def take_more(self, model: str) -> bool:
+        """Return whether there was one more slot, free just now, for another version of ``model``.
+
+        To be given back; a model that is late has none any more.
+        """
+        if self._slots.locked() or model in self._late:
+            return False
+        await self._slots.acquire()  # without waiting
+        self._more[model] += 1
+        return True
+
+    def give_back(self, model: str) -> None:
+        """Let others have one of the slots that ``model`` took, if it still has them."""
+        if self._more[model]:
+            self._more[model] -= 1
+            self._slots.release()
 
     async def follow(self, model: str, begin: Callable[[], UnderWay]) -> None:
         """Begin work and wait for it, unless what was begun before is late: then nothing is done.
@@ -51,6 +72,8 @@ class Loads:
         if not over and self._late.get(model) is not work:
             logger.error("%s: %s", model, self.reason)
             self._late[model] = work
+            while self._more[model]:
+                self.give_back(model)
             work.add_done_callback(lambda work: self._over(model, work))
             self._changed()
         return bool(over)

@@ -39,7 +39,9 @@ class RepositoryOptions:
         default=600.0,
         metadata={"help": "seconds after which a load is reported, and nobody waits for it"},
     )
-    loads_at_once: int = field(default=2, metadata={"help": "models that are loaded side by side"})
+    loads_at_once: int = field(
+        default=2, metadata={"help": "models, or versions of them, that are loaded side by side"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""

@@ -50,12 +50,14 @@ class Repository:
         self._place = place
         self._options = options
         self._figures = figures
-        self._keeper = partial(Keeper, engine=engine, place=place, planner=planner, grace_s=grace_s)
         self._keepers: dict[str, Keeper] = {}
         self._listing: Listing = {}
         self._settler = Settler(options.settle_s)
         self._turns = Turns()
         self._loads = Loads(options.loads_at_once, options.load_timeout_s, self._show)
+        self._keeper = partial(
+            Keeper, engine=engine, place=place, planner=planner, loads=self._loads, grace_s=grace_s
+        )
         self._looking = asyncio.Lock()
         self._scanning: asyncio.Future[Listing] | None = None
         self._lost = ""  # why the place cannot be read
