@@ -61,6 +61,10 @@ class ServerOptions:
         default=268_435_456,
         metadata={"help": "bytes of requests that one front end may hold, a power of two"},
     )
+    frontend_hung_s: float = field(
+        default=10.0,
+        metadata={"help": "seconds a front end, or its engine, may say nothing; 0: for ever"},
+    )
     model_control: bool = field(
         default=False,
         metadata={"help": "let any client load and unload models (Open Inference Protocol)"},
@@ -108,7 +112,7 @@ class ServerOptions:
                 "shared_memory is one process's own: frontends must be 0 with it,"
                 f" got {self.frontends}"
             )
-        for name in ("drain_delay_s", "grace_s"):
+        for name in ("drain_delay_s", "grace_s", "frontend_hung_s"):
             seconds = getattr(self, name)
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} must be a number of seconds, 0 or more, got {seconds:g}")

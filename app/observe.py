@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, get_args
 
@@ -51,6 +51,7 @@ class PrometheusObserver(Statistics):
         self._served: set[str] = set()
         self._families = families = Families()
         self._also: list[Callable[[], Iterable[Family]]] = []
+        self._before: list[Callable[[], Awaitable[None]]] = []
         self._registry = CollectorRegistry()  # what is read at a scrape, by others
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -109,9 +110,15 @@ class PrometheusObserver(Statistics):
         """Count and time a delta."""
         self._updates.updated(record)
 
-    def also(self, families: Callable[[], Iterable[Family]]) -> None:
-        """Expose what ``families`` gives at each scrape, too."""
+    def also(
+        self,
+        families: Callable[[], Iterable[Family]],
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Expose what ``families`` gives at each scrape, too; wait for ``before`` first."""
         self._also.append(families)
+        if before is not None:
+            self._before.append(before)
 
     def waiting(self) -> dict[tuple[str, str], int]:
         """Return how many requests wait, by model and version."""
@@ -225,7 +232,9 @@ class PrometheusObserver(Statistics):
         return own + encode(self._registry), content_type
 
     async def scraped(self, accept: str) -> tuple[bytes, str]:
-        """Return ``exposition``."""
+        """Return ``exposition``, once those who report late have done so."""
+        for each in self._before:
+            await each()
         return self.exposition(accept)
 
     def serving(self, specs: Iterable[ModelSpec]) -> None:

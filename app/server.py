@@ -82,7 +82,7 @@ async def serve(parts: Parts, opened: Opened) -> bool:
     engine = Engine(SchedulerOptions(), watching.prometheus)
     engine.watch(lambda: watching.prometheus.serving(engine.specs()))
     if parts.front_ends is not None:
-        watching.prometheus.also(parts.front_ends.families)
+        watching.prometheus.also(parts.front_ends.families, parts.front_ends.settled)
     models = _models(parts, engine, watching.prometheus)
     engine.companions = FolderCompanions(models.served)
     if parts.server.shared_memory:

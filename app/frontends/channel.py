@@ -37,6 +37,8 @@ class Channel:
         self._unpacker = Unpacker()
         self._frames: list[Frame] = []
         self._packets: deque[bytes] = deque()
+        self._received_packets = 0
+        self._waiting_bytes = 0
         self._flushing = False
         self._writing = False
         self._loop.add_reader(connected, self._readable)
@@ -45,6 +47,16 @@ class Channel:
     def open(self) -> bool:
         """Whether anything said now may be heard."""
         return self._socket.fileno() >= 0
+
+    @property
+    def received_packets(self) -> int:
+        """How many packets have come."""
+        return self._received_packets
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the kernel does not take, since the other side is slow, or hangs."""
+        return self._waiting_bytes
 
     def send(self, frame: Frame) -> None:
         """Say ``frame`` at the end of this turn of the loop; nothing, once the other is gone."""
@@ -60,7 +72,9 @@ class Channel:
         self._flushing = False
         if not self.open:
             return
-        self._packets.extend(packed(self._frames))
+        for packet in packed(self._frames):
+            self._packets.append(packet)
+            self._waiting_bytes += len(packet)
         self._frames.clear()
         while self._packets:
             try:
@@ -70,7 +84,7 @@ class Channel:
             except OSError as error:
                 self._end(str(error))
                 return
-            self._packets.popleft()
+            self._waiting_bytes -= len(self._packets.popleft())
         self._await_room(bool(self._packets))
 
     def close(self) -> None:
@@ -99,6 +113,7 @@ class Channel:
             if not packet:
                 self._end("it has gone")
                 return
+            self._received_packets += 1
             try:
                 for frame in self._unpacker.feed(packet):
                     self._received(frame)

@@ -28,6 +28,7 @@ from scheduler.updates import Updates
 from scheduler.validate import validate
 
 _GONE = "the engine process is gone"
+_SILENT = "the engine process does not respond"
 
 
 class RemoteEngine(Engine):
@@ -39,6 +40,7 @@ class RemoteEngine(Engine):
     def __init__(self, arena: Arena, observer: Observer) -> None:
         super().__init__(SchedulerOptions(), observer)
         self.state = State()
+        self._silent = False
         self._arena = arena
         self._channel: Channel | None = None
         self._watching: list[Callable[[], None]] = []
@@ -59,12 +61,12 @@ class RemoteEngine(Engine):
     @property
     def live(self) -> bool:
         """No model has failed for good."""
-        return self.state.live
+        return self.state.live and not self._silent
 
     @property
     def ready(self) -> bool:
         """New requests are welcome."""
-        return self.state.ready
+        return self.state.ready and not self._silent
 
     @property
     def draining(self) -> bool:
@@ -111,6 +113,9 @@ class RemoteEngine(Engine):
 
     def received(self, frame: Frame) -> None:
         """Take what the engine says. Raises WireError."""
+        if self._silent:
+            self._silent = False
+            self._become(self.state)
         if frame.kind in (Kind.ANSWER, Kind.RESULT, Kind.REFUSAL):
             asked = self._asked.pop(frame.number, None)
             if asked is not None and not asked.done():
@@ -120,7 +125,7 @@ class RemoteEngine(Engine):
                 self._released(number)
         elif frame.kind is Kind.STATE:
             self._become(decode_state(frame.payload))
-        else:
+        elif frame.kind is not Kind.BEAT:
             raise WireError(f"an engine does not say {frame.kind.name}")
 
     def lost(self) -> None:
@@ -128,9 +133,20 @@ class RemoteEngine(Engine):
         state = self.state
         self._become(State(state.started, False, False, True, specs=state.specs,
                            defaults=state.defaults, labels=state.labels))  # fmt: skip
+        self._fail(_GONE)
+
+    def silent(self) -> None:
+        """Fail everybody who waits, and who comes until the engine says something again."""
+        self._silent = True
+        self._become(self.state)
+        for number in self._asked:
+            self._say(Frame(Kind.CANCEL, number))
+        self._fail(_SILENT)
+
+    def _fail(self, why: str) -> None:
         for asked in self._asked.values():
             if not asked.done():
-                asked.set_exception(_gone())
+                asked.set_exception(_unavailable(why))
         self._asked.clear()
 
     def _written(self, request: InferRequest) -> tuple[Slot, bytes]:
@@ -169,20 +185,25 @@ class RemoteEngine(Engine):
 
     async def _ask(self, frame: Frame) -> Frame:
         """Return the answer to ``frame``. Raises ServingError."""
-        if self._channel is None or not self._channel.open:
+        if self._silent or not self._say(frame):
             self._released(frame.number)
-            raise _gone()
+            raise _unavailable(_SILENT if self._silent else _GONE)
         asked = self._asked[frame.number] = self._loop.create_future()
-        self._channel.send(frame)
         try:
             answer: Frame = await asked
         except asyncio.CancelledError:
             if self._asked.pop(frame.number, None) is not None:
-                self._channel.send(Frame(Kind.CANCEL, frame.number))
+                self._say(Frame(Kind.CANCEL, frame.number))
             raise
         if answer.kind is Kind.REFUSAL:
             raise decode_refusal(answer.payload)
         return answer
+
+    def _say(self, frame: Frame) -> bool:
+        if self._channel is None or not self._channel.open:
+            return False
+        self._channel.send(frame)
+        return True
 
     def _released(self, number: int) -> None:
         slot = self._slots.pop(number, None)
@@ -217,5 +238,5 @@ class RemoteControl:
         await self._engine.call("unload", model)
 
 
-def _gone() -> ServingError:
-    return ServingError(Code.UNAVAILABLE, _GONE, retry_after_s=1.0)
+def _unavailable(why: str) -> ServingError:
+    return ServingError(Code.UNAVAILABLE, why, retry_after_s=1.0)

@@ -28,6 +28,7 @@ def front_ends_of(config: Config) -> Group | None:
     settings: dict[str, Any] = {
         "api_keys": server.api_keys,
         "alone": server.frontends == 1,
+        "hung_s": server.frontend_hung_s,
         "log_level": server.log_level,
         "log_format": config.sections["log"].options.format,
         "tracing": asdict(config.sections["tracing"].options),

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 # Beyond the grace: how long a front end that was told to leave may take to end.
 _LEAVE_S = 3.0
+# How long a scrape waits at most for what front ends have yet to report.
+_TELL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ class Group:
             if one.session is not None:
                 requests.by[name], slots.by[name] = one.session.requests, one.session.slots
         return alive, starts, requests, slots
+
+    async def settled(self) -> None:
+        """Return once all have reported what they had heard by now; one that hangs is left out."""
+        telling = [asyncio.ensure_future(one.told()) for one in self.front_ends]
+        if telling:
+            _, late = await asyncio.wait(telling, timeout=_TELL_S)
+            for one in late:
+                one.cancel()
 
     async def start(self, engine: Engine, name: str) -> tuple[str, ...]:
         """Start everything, if that is not done; return the addresses of one transport.

@@ -18,6 +18,7 @@ from app import plugins, streams
 from app.access.guard import guard_of
 from app.frontends.channel import Channel
 from app.frontends.client import RemoteEngine
+from app.frontends.heart import Heart
 from app.frontends.reporter import Reporter
 from app.frontends.settings import MAX_SETTINGS_BYTES, FrontEndSettings
 from app.frontends.slots import Arena
@@ -68,6 +69,8 @@ class _FrontEnd:
         def received(frame: Frame) -> None:
             if frame.kind is Kind.STOP:
                 _settle(leaving, orjson.loads(frame.payload))
+            elif frame.kind is Kind.TELL:
+                reporter.tell()
             else:
                 engine.received(frame)
 
@@ -81,6 +84,7 @@ class _FrontEnd:
         channel = Channel(connected, received, lost)
         engine.connect(channel)
         reporter.connect(channel, engine)
+        Heart(channel, self._settings.hung_s, engine.silent)
         try:
             alone = self._settings.alone
             engine.access = guard_of(self._settings.api_keys, observer.keyed, alone=alone)

@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 _PERIOD_S = 0.01
 # Told at once, even so.
 _MOST_AT_ONCE = 256
+# An engine that takes so little is one that hangs: what it has not heard by then is dropped.
+_MOST_WAITING_BYTES = 4 * 1024 * 1024
 
 
 class Reporter(Observer):
@@ -24,6 +26,7 @@ class Reporter(Observer):
         self._channel: Channel | None = None
         self._engine: RemoteEngine | None = None
         self._records: list[Record] = []
+        self._lost = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connect(self, channel: Channel, engine: RemoteEngine) -> None:
@@ -45,14 +48,29 @@ class Reporter(Observer):
         body, content_type = await self._engine.call("scrape", accept)
         return body.encode(), content_type
 
+    def tell(self) -> None:
+        """Report what was kept, and say that it is done."""
+        self.flush()
+        if self._channel is not None:
+            self._channel.send(Frame(Kind.TOLD))
+
     def flush(self) -> None:
         """Tell what was kept."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._records and self._channel is not None:
-            self._channel.send(Frame(Kind.RECORDS, 0, encode_records(self._records)))
+            self._report(self._channel)
         self._records.clear()
+
+    def _report(self, channel: Channel) -> None:
+        if channel.waiting_bytes > _MOST_WAITING_BYTES:
+            self._lost += len(self._records)
+            return
+        if self._lost:
+            logger.warning("%d requests are missing in the metrics: the engine hung", self._lost)
+            self._lost = 0
+        channel.send(Frame(Kind.RECORDS, 0, encode_records(self._records)))
 
     def _keep(self, record: Record) -> None:
         self._records.append(record)

@@ -56,6 +56,7 @@ class Session:
         self._tasks: dict[int, asyncio.Task[Frame]] = {}
         self._released: deque[int] = deque()
         self._telling = False
+        self._told: deque[asyncio.Future[None]] = deque()
         self._loop = asyncio.get_running_loop()
         self._calls: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "scrape": self._scrape,
@@ -87,7 +88,18 @@ class Session:
             self._unwatch = None
         for task in self._tasks.values():
             task.cancel()
+        while self._told:
+            self._one_told()
         self._arena.close()
+
+    async def told(self) -> None:
+        """Return once the front end has reported what it had heard by now, or is gone."""
+        if self._unwatch is None or self._channel is None or self._channel.waiting_bytes:
+            return
+        done = self._loop.create_future()
+        self._told.append(done)
+        self._say(Frame(Kind.TELL))
+        await done
 
     def received(self, frame: Frame) -> None:
         """Take what the front end says. Raises WireError."""
@@ -100,15 +112,25 @@ class Session:
             if task is not None:
                 task.cancel()
         elif frame.kind is Kind.RECORDS:
-            for record in decode_records(frame.payload):
-                if isinstance(record, Keyed):
-                    self._engine.observer.keyed(record.key, record.outcome)
-                else:
-                    self._engine.observer.answered(record)
+            self._report(frame.payload)
         elif frame.kind is Kind.CALL:
             self._begin(frame.number, self._call(frame.number, frame.payload))
-        else:
+        elif frame.kind is Kind.TOLD:
+            self._one_told()
+        elif frame.kind is not Kind.BEAT:
             self._heard(frame)
+
+    def _report(self, payload: bytes) -> None:
+        for record in decode_records(payload):
+            if isinstance(record, Keyed):
+                self._engine.observer.keyed(record.key, record.outcome)
+            else:
+                self._engine.observer.answered(record)
+
+    def _one_told(self) -> None:
+        done = self._told.popleft() if self._told else None
+        if done is not None and not done.done():
+            done.set_result(None)
 
     def _request(self, number: int, sent: Sent) -> InferRequest:
         """Return the request with its tensors, as long as it has left. Raises WireError."""

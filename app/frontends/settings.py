@@ -15,7 +15,7 @@ class FrontEndSettings:
     """One front end's: its ``number``, and the descriptor of its ``memory``.
 
     ``transports`` has the options of each by name, ``shares`` the fields of its Share.
-    ``alone`` it is the only one.
+    ``alone`` it is the only one. ``hung_s`` is how long the engine may say nothing, 0 for ever.
     """
 
     number: int
@@ -24,6 +24,7 @@ class FrontEndSettings:
     shares: Mapping[str, tuple[int, int, int, int]]
     api_keys: str = ""
     alone: bool = True
+    hung_s: float = 0.0
     log_level: str = "info"
     log_format: str = "text"
     tracing: Mapping[str, Any] = field(default_factory=dict)

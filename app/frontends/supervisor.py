@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 import orjson
 
 from app.frontends.channel import Channel
+from app.frontends.heart import Heart
 from app.frontends.session import Session
 from app.frontends.settings import FrontEndSettings
 from app.frontends.slots import ReadArena, make_memory
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 _FIRST_BACK_OFF_S = 0.1
 _LONGEST_BACK_OFF_S = 5.0
 _SETTLED_S = 10.0
+# So long a process may take until it listens.
+_START_S = 60.0
 Addresses = Mapping[str, tuple[str, ...]]
 
 
@@ -40,6 +43,7 @@ class FrontEnd:
         self._slot_bytes = slot_bytes
         self._process: asyncio.subprocess.Process | None = None
         self._session: Session | None = None
+        self._heart: Heart | None = None
         self._channel: Channel | None = None
         self._listens = False
         self._told = asyncio.Event()
@@ -63,6 +67,11 @@ class FrontEnd:
     def session(self) -> Session | None:
         """What is under way for the process that runs, or ran last."""
         return self._session
+
+    async def told(self) -> None:
+        """Return once it has reported what it had heard by now, or is gone."""
+        if self.alive and self._session is not None:
+            await self._session.told()
 
     async def keep(self) -> None:
         """Run one process after the other until told to stop."""
@@ -121,7 +130,11 @@ class FrontEnd:
             os.close(memory)
         if self._told.is_set():  # while it started: it has not heard
             self._end_process()
+        limit = asyncio.get_running_loop().call_later(_START_S, self._check_listens)
         code = await self._process.wait()
+        limit.cancel()
+        if self._heart is not None:
+            self._heart.stop()
         if self._channel is not None:
             self._channel.close()
         if self._session is not None:
@@ -160,6 +173,8 @@ class FrontEnd:
             said = orjson.loads(frame.payload)
             if frame.kind is Kind.READY:
                 self._listens = True
+                assert self._channel is not None
+                self._heart = Heart(self._channel, self._settings.hung_s, self._silent)
                 addresses = {name: tuple(urls) for name, urls in said.items()}
                 if not self.ready.done():
                     self.ready.set_result(addresses)
@@ -169,6 +184,17 @@ class FrontEnd:
                 raise WireError(f"a front end does not say {frame.kind.name}")
         except (ValueError, TypeError, AttributeError) as error:
             raise WireError(f"{frame.kind.name}: {error}") from error
+
+    def _check_listens(self) -> None:
+        if not self._listens:
+            logger.error("front end %d does not listen after %g s: it is killed",
+                         self.number, _START_S)  # fmt: skip
+            self._end_process()
+
+    def _silent(self) -> None:
+        logger.error("front end %d has said nothing for %g s: it is killed",
+                     self.number, self._settings.hung_s)  # fmt: skip
+        self._end_process()
 
     def _fail(self, why: str) -> None:
         if self.ready.done():

@@ -38,6 +38,9 @@ class Kind(enum.IntEnum):
     READY = 10  # front end: it listens, and where
     FAILED = 11  # front end: why it cannot listen
     STOP = 12  # engine: answer what is under way, within so many seconds, and leave
+    BEAT = 13  # both: this side goes on
+    TELL = 14  # engine: report now what was heard, then say so
+    TOLD = 15  # front end: that is done
 
 
 _KINDS = {int(kind): kind for kind in Kind}

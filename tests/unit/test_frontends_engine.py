@@ -1,7 +1,6 @@
 """What transports get from an engine in another process is what they get from one in their own."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
@@ -10,8 +9,8 @@ import pytest
 
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
-from scheduler.types import Array, Batch, InferRequest
-from tests.fixtures.far_engine import SLOT_BYTES, Far, far, until
+from scheduler.types import Array, InferRequest
+from tests.fixtures.far_engine import SLOT_BYTES, Far, Held, far, until
 from tests.fixtures.gates import make_request
 
 ROWS = (1, 2, 7, 64, 130, 0)
@@ -22,19 +21,6 @@ async def both() -> AsyncIterator[Far]:
     """An engine and a front end's."""
     async with far() as both:
         yield both
-
-
-class Held:
-    """Hold every run until ``opened``; ``begun`` is set by the first. It keeps no batch."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.opened = threading.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def __call__(self, batch: Batch) -> None:
-        self._loop.call_soon_threadsafe(self.begun.set)
-        self.opened.wait()
 
 
 @pytest.fixture
