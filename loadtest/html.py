@@ -68,7 +68,13 @@ def _panels(runs: Sequence[Run]) -> list[list[Panel]]:
         _over_time(shown, "requests_per_s", "answers a second"),
         _over_time(shown, "p99_ms", "p99 (ms)"),
     ]
-    return [[_curve(runs)], [_distribution(shown)], over_time]
+    offered = [run for run in runs if run.get("rate")]
+    return [
+        [_curve(runs)],
+        *([_plateau(offered)] for _ in offered[:1]),
+        [_distribution(shown)],
+        over_time,
+    ]
 
 
 def _curve(runs: Sequence[Run]) -> Panel:
@@ -79,6 +85,20 @@ def _curve(runs: Sequence[Run]) -> Panel:
         for name, color in zip(("p50", "p99", "p999"), COLORS, strict=False)
     ]
     return Panel("Latency and throughput", "requests/s", "response (ms)", tuple(lines))
+
+
+def _plateau(runs: Sequence[Run]) -> Panel:
+    """Return what is answered of what is asked: a server that holds its ground goes flat."""
+    places = sorted(runs, key=lambda run: float(run["rate"]))
+    rates = [run["rate"] for run in places]
+    lines = [
+        Series("offered", [0.0, rates[-1]], [0.0, rates[-1]], COLORS[-1], dashed=True),
+        Series("answered", rates, [run["requests_per_s"] for run in places], COLORS[0]),
+    ]
+    if all("goodput_per_s" in run for run in places):
+        in_time = [run["goodput_per_s"] for run in places]
+        lines.append(Series("in time", rates, in_time, COLORS[1]))
+    return Panel("Overload", "requests/s offered", "answers/s", tuple(lines))
 
 
 def _distribution(runs: Sequence[Run]) -> Panel:

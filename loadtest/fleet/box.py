@@ -5,6 +5,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from loadtest.fleet.draws import Law, constant
+from loadtest.fleet.pace import STEADY, Pace
+
+# To read, if all come together; to hear of the lane's end; to answer.
+TURNS_A_BATCH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,10 @@ class Box:
     A request costs the event loop ``read_s``, its answer ``write_s``; both go one after the other.
     ``hop_s`` is what a batch takes from the loop to a lane, and back. ``wire_s`` is everything
     outside of the server, once for a request and its answer together.
+
+    ``shared``: loop and the one lane have one processor between them, so that neither goes on while
+    the other works. Then each turn of the loop costs ``turn_s`` besides, one that is due while the
+    lane computes begins ``yield_s`` late, and a hop is nothing but that. ``pace`` is the machine's.
     """
 
     service: Service
@@ -46,9 +54,21 @@ class Box:
     write_s: float = 0.0
     hop_s: float = 0.0
     wire_s: float = 0.0
+    shared: bool = False
+    turn_s: float = 0.0
+    yield_s: float = 0.0
+    pace: Pace = STEADY
+
+    def __post_init__(self) -> None:
+        """Refuse what is not simulated. Raises ValueError."""
+        if self.shared and self.lanes != 1:
+            raise ValueError(f"lanes of a shared processor must be 1, got {self.lanes}")
 
     def capacity(self, rows: int) -> float:
         """Return the requests of ``rows`` a second that full batches on all lanes come to."""
         requests = max(1, self.max_batch_rows // rows)
         lane_s = self.service.of(requests * rows) / requests / self.lanes
-        return 1 / max(lane_s, self.read_s + self.write_s)
+        loop_s = self.read_s + self.write_s
+        if self.shared:
+            return 1 / (lane_s + loop_s + TURNS_A_BATCH * self.turn_s / requests)
+        return 1 / max(lane_s, loop_s)

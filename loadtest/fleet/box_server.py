@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from backends.fake import FakeOptions
+from loadtest.fleet.timed import TimedBackend
 from loadtest.lab import setting
 from loadtest.lab.backends import CostBackend
 from scheduler.backend import Backend
@@ -36,7 +37,7 @@ def backend_of(arguments: argparse.Namespace) -> Backend:
             path=str(arguments.artifact), lanes=1, max_batch_rows=arguments.max_batch_rows
         )
     )
-    return backend
+    return TimedBackend(backend, arguments.batches) if arguments.batches else backend
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Serve what ``argv`` names."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     add_backend(parser)
+    parser.add_argument("--batches", type=Path, help="file to note the cost of each batch in")
     setting.run(serve(parser.parse_args(argv)))
 
 

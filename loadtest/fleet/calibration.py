@@ -14,11 +14,27 @@ _BIN = 1.25
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What is known besides of a server with one processor for its event loop and its lane.
+
+    ``turn_s`` is processor time of a turn of the loop beside the requests in it, ``yield_s`` what
+    the loop waits for the processor, a request. ``wire_s`` is a lone request's beyond the server's
+    work, ``client_s`` its client's processor time.
+    """
+
+    turn_s: float
+    yield_s: float
+    wire_s: float
+    client_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Medians over the rounds. ``points`` are (rows, seconds) of batches.
 
     ``hop_s`` is from a lone request's arrival to its lane, ``loop_s`` the event loop's processor
     time a request, ``lone_s`` what a lone request of ``rows`` takes by its client's clock (mean).
+    With ``shared`` the seconds of batches are processor time, and ``loop_s`` has no turns in it.
     """
 
     backend: str
@@ -29,6 +45,7 @@ class Calibration:
     hop_s: float
     loop_s: float
     lone_s: float
+    shared: Shared | None = None
 
     def box(self) -> Box:
         """Return the simulated server.
@@ -37,6 +54,17 @@ class Calibration:
         that is known is the wire's.
         """
         service = service_of(self.points)
+        if self.shared:
+            return Box(
+                service=service,
+                max_batch_rows=self.max_batch_rows,
+                read_s=self.loop_s * 2 / 3,
+                write_s=self.loop_s / 3,
+                wire_s=self.shared.wire_s,
+                shared=True,
+                turn_s=self.shared.turn_s,
+                yield_s=self.shared.yield_s,
+            )
         known_s = service.of(self.rows) + 2 * self.hop_s + self.loop_s
         return Box(
             service=service,
@@ -52,7 +80,9 @@ class Calibration:
     def of(cls, document: Mapping[str, Any]) -> "Calibration":
         """Read what ``asdict`` made of one."""
         points = tuple((int(rows), float(seconds)) for rows, seconds in document["points"])
-        return cls(**{**document, "points": points})
+        shared = document.get("shared")
+        besides = Shared(**shared) if shared else None
+        return cls(**{**document, "points": points, "shared": besides})
 
 
 def service_of(points: Sequence[Sequence[float]]) -> Service:

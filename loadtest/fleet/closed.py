@@ -4,7 +4,7 @@ from loadtest.fleet.batching import Job
 from loadtest.fleet.box import Box
 from loadtest.fleet.draws import Draws
 from loadtest.fleet.plan import Result
-from loadtest.fleet.server import Server
+from loadtest.fleet.shared import server_of
 from loadtest.fleet.timeline import Timeline
 
 
@@ -21,7 +21,7 @@ class _Clients:
         self._timeline = Timeline()
         self._result = Result(seconds)
         self._sent_s: dict[Job, float] = {}
-        self._server = Server(self._timeline, box, self, Draws(box.service.law, (seed, 1)))
+        self._server = server_of(self._timeline, box, self, Draws(box.service.law, (seed, 1)))
 
     def run(self, in_flight: int) -> Result:
         for _ in range(in_flight):
@@ -29,9 +29,7 @@ class _Clients:
         self._timeline.run()
         result, server = self._result, self._server
         result.seconds = max(result.seconds, self._timeline.now_s)
-        result.busy_s, result.batches, result.batched = (
-            server.busy_s, server.batches, server.batched,
-        )  # fmt: skip
+        result.add(server)
         return result
 
     def _ask(self) -> None:

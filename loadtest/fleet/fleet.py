@@ -7,7 +7,7 @@ from loadtest.fleet.balancers import BALANCERS
 from loadtest.fleet.batching import Job
 from loadtest.fleet.draws import Draws, uniform
 from loadtest.fleet.plan import Death, Plan, Result
-from loadtest.fleet.server import Server
+from loadtest.fleet.shared import AnyServer, server_of
 from loadtest.fleet.timeline import Timeline
 
 # Second halves of seeds, so that no two things draw the same numbers. None is 0, and no seed ends
@@ -71,11 +71,11 @@ class _Fleet:
         seconds = arrivals[-1] if len(arrivals) else 0.0
         self._result = Result(seconds, [math.nan] * len(arrivals))
 
-    def _server(self, number: int, seed: int) -> Server:
+    def _server(self, number: int, seed: int) -> AnyServer:
         plan = self._plan
         draws = Draws(plan.box.service.law, (seed, SERVICES, number + 1))
         slower = plan.slower[number] if number < len(plan.slower) else 1.0
-        return Server(self._timeline, plan.box, self, draws, slower)
+        return server_of(self._timeline, plan.box, self, draws, slower)
 
     def run(self) -> Result:
         if len(self._arrivals):
@@ -87,9 +87,7 @@ class _Fleet:
         self._timeline.run()
         result = self._result
         for server in self._servers:
-            result.busy_s += server.busy_s
-            result.batches += server.batches
-            result.batched += server.batched
+            result.add(server)
         return result
 
     def _arrive(self, number: int) -> None:
@@ -189,11 +187,11 @@ class _Fleet:
         self._timeline.at(now_s + self._plan.detect_s, self._leave, shard, replica, server)
         self._timeline.at(now_s + death.down_s, self._return, shard, replica, server)
 
-    def _leave(self, shard: int, replica: int, server: Server) -> None:
+    def _leave(self, shard: int, replica: int, server: AnyServer) -> None:
         if not server.up and replica in self._up[shard]:
             self._up[shard].remove(replica)
 
-    def _return(self, shard: int, replica: int, server: Server) -> None:
+    def _return(self, shard: int, replica: int, server: AnyServer) -> None:
         server.revive()
         if replica not in self._up[shard]:
             self._up[shard].append(replica)

@@ -8,20 +8,24 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from loadtest.drive import Plan
 from loadtest.drive import run as drive
+from loadtest.fleet.timed import Ended, Log
 from loadtest.record import Outcome
 from loadtest.schedule import Times
 from loadtest.wires.connect import connected
 from loadtest.wires.kinds import KINDS, target
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CONNECTIONS = 4
+
+
+class FailedError(Exception):
+    """A request failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,22 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its outcome, what the server counted, and its event loop's CPU seconds."""
+    """One run: its outcome, what the server counted, what its event loop worked and waited for.
+
+    The latter in seconds, of a processor and for one. ``batches`` are those that were noted, their
+    ``ended_s`` from the run's start on.
+    """
 
     outcome: Outcome
     statistics: Statistics
     loop_cpu_s: float
+    loop_wait_s: float
+    batches: tuple[Ended, ...]
+
+    @property
+    def requests(self) -> int:
+        """Return how many the server answered, warm-up included."""
+        return self.statistics.waited[0]
 
     @property
     def mean_s(self) -> float:
@@ -65,6 +80,7 @@ class Box:
     pid: int
     grpc_port: int
     http_port: int
+    log: Log | None = None
 
     def statistics(self) -> Statistics:
         """Ask it what it has counted."""
@@ -78,23 +94,29 @@ class Box:
         queue = model["inference_stats"]["queue"]
         return Statistics(batches, (queue["count"], queue["ns"] / 1e9))
 
-    def loop_cpu_s(self) -> float:
-        """Return the CPU seconds of its main thread, which is the event loop's."""
-        line = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text(encoding="ascii")
-        user, system = line.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / _TICKS_PER_S
+    def loop_s(self) -> tuple[float, float]:
+        """Return what its main thread, which is the event loop's, has run and waited to run."""
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+        ran_ns, waited_ns, _ = path.read_text(encoding="ascii").split()
+        return int(ran_ns) / 1e9, int(waited_ns) / 1e9
 
     def run(self, plan: Plan) -> Run:
-        """Carry out ``plan``. Raises NoServerError, and SystemExit for a request that failed."""
+        """Carry out ``plan``. Raises NoServerError, and FailedError for a request that failed."""
         kind = KINDS["grpc"]
         where = target(kind, f"grpc://127.0.0.1:{self.grpc_port}", "")
-        before, cpu_s = self.statistics(), self.loop_cpu_s()
+        before, (cpu_s, wait_s) = self.statistics(), self.loop_s()
         with connected(kind.scheme, where, _CONNECTIONS) as wires:
-            outcome = drive(wires, plan, time.perf_counter() + 0.01)
+            start_s = time.perf_counter() + 0.01
+            outcome = drive(wires, plan, start_s)
         if outcome.errors:
-            raise SystemExit(f"loadtest.fleet: {outcome.failures}")
-        spent_s = self.loop_cpu_s() - cpu_s
-        return Run(outcome, self.statistics().since(before), spent_s)
+            raise FailedError(str(outcome.failures))
+        cpu_after_s, wait_after_s = self.loop_s()
+        batches = tuple(
+            replace(batch, ended_s=batch.ended_s - start_s)
+            for batch in (self.log.new() if self.log else ())
+        )
+        statistics = self.statistics().since(before)
+        return Run(outcome, statistics, cpu_after_s - cpu_s, wait_after_s - wait_s, batches)
 
 
 def closed(bodies: Sequence[bytes], in_flight: int, seconds: float) -> Plan:
@@ -108,24 +130,25 @@ def opened(bodies: Sequence[bytes], due_s: Times, warmup_s: float, seconds: floa
 
 
 @contextlib.contextmanager
-def serving(options: Sequence[str], *, apart: bool) -> Iterator[Box]:
-    """Run ``box_server`` in a process of its own.
+def serving(options: Sequence[str], batches: Path | None) -> Iterator[Box]:
+    """Run ``box_server`` in a process of its own, on one processor, and the caller on the others.
 
-    ``apart``: on one processor, and the caller on the others. A lane that computes needs one
-    beside the event loop's.
+    It notes each batch in ``batches``, if that is a file.
     """
     cpus = sorted(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "loadtest.fleet.box_server", *options]
-    os.sched_setaffinity(0, cpus[:1] if apart else cpus)  # inherited
+    if batches:
+        command += ["--batches", str(batches)]
+    os.sched_setaffinity(0, cpus[:1])  # inherited
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     finally:
-        os.sched_setaffinity(0, cpus[1:] or cpus if apart else cpus)
+        os.sched_setaffinity(0, cpus[1:] or cpus)
     with process:
         assert process.stdout is not None
         try:
             grpc_port, http_port = map(int, process.stdout.readline().split())
-            yield Box(process.pid, grpc_port, http_port)
+            yield Box(process.pid, grpc_port, http_port, Log(batches) if batches else None)
         finally:
             process.terminate()
             os.sched_setaffinity(0, cpus)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -51,6 +52,15 @@ class Plan:
     holds: tuple[Hold, ...] = ()
 
 
+class Worked(Protocol):
+    """What a server has done: lanes' and loop's seconds, batches, and requests in them."""
+
+    busy_s: float
+    loop_s: float
+    batches: int
+    batched: int
+
+
 @dataclass(slots=True)
 class Result:
     """What became of every request; ``latencies_s`` are of those answered, in order of arrival.
@@ -69,8 +79,16 @@ class Result:
     retried: int = 0
     wasted: int = 0
     busy_s: float = 0.0
+    loop_s: float = 0.0
     batches: int = 0
     batched: int = 0
+
+    def add(self, server: Worked) -> None:
+        """Add what ``server`` has done."""
+        self.busy_s += server.busy_s
+        self.loop_s += server.loop_s
+        self.batches += server.batches
+        self.batched += server.batched
 
     @property
     def left(self) -> int:

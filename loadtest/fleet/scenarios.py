@@ -1,6 +1,6 @@
 """What a fleet does, by the simulation: the figures of docs/scale.md.
 
-    python -m loadtest.fleet.scenarios docs/benchmarks/2026-11-fleet-cost.json balancers
+    python -m loadtest.fleet scenarios docs/benchmarks/2026-11-fleet-cost.json balancers
 
 A calibration says what one box costs; the scenario what is asked of many. Seeded: the same command
 prints the same figures.
@@ -167,11 +167,11 @@ def _figures(result: Result) -> Line:
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest.fleet.scenarios",
+        prog="python -m loadtest.fleet scenarios",
         description=__doc__.split("\n\n")[0] if __doc__ else None,
     )
     add = parser.add_argument
-    add("calibration", type=Path, help="file of loadtest.fleet.calibrate cost --json")
+    add("calibration", type=Path, help="file of calibrate --json")
     add("scenario", choices=SCENARIOS)
     add("--requests", type=int, default=60_000, help="how many to simulate")
     add("--seed", type=int, default=1)

@@ -40,7 +40,7 @@ class Server:
         self._under_way: dict[Job, None] = {}  # in order, so that the same seed gives the same
         self._holds: deque[float] = deque()
         self.up = True
-        self.busy_s = 0.0
+        self.busy_s = self.loop_s = 0.0
         self.batches = 0
         self.batched = 0
 
@@ -91,6 +91,7 @@ class Server:
     def _on_loop(self, seconds: float) -> float:
         """Return when the loop will have spent ``seconds`` on what comes to it now."""
         self._loop_free_s = max(self._loop_free_s, self._timeline.now_s) + seconds
+        self.loop_s += seconds
         return self._loop_free_s
 
     def _enqueue(self, job: Job, life: int) -> None:

@@ -51,7 +51,8 @@ def test_a_run_is_printed_written_drawn_and_compared(
         assert line["slo_met"] is True
         assert line["goodput_per_s"] == line["requests_per_s"]
         assert line["lag"]["p99_ms"] <= line["lag"]["max_ms"]
-    assert page.read_text().count("<svg") == 3
+    assert page.read_text().count("<svg") == 4
+    assert ">Overload<" in page.read_text()
     assert not any(word in page.read_text() for word in ("<script", "<link", "src=", "href="))
     assert compare.main([str(result), str(result)]) == 0
     ratios = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
