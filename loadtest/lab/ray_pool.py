@@ -15,15 +15,21 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loadtest.lab import closed_loop, setting
 from loadtest.lab.ray_cluster import RayCluster, ray_cluster
 from loadtest.lab.stats import median, median_ratio
 from loadtest.lab.tables import print_table
 from loadtest.workload import read_shape
+from scheduler.backend import TableRows
+from scheduler.deltas import Delta
+from scheduler.engine import Engine
 from scheduler.types import Batch
 
 _NATIVE = ("lanes=1",)
 _IN_FLIGHT = 32
+_PARTS = ("batches", "goodput", "deaths", "updates")
 
 
 def _load(name: str, **options: object) -> Any:
@@ -41,6 +47,7 @@ def _backends(artifact: Path, address: str) -> dict[str, Any]:
         "1 replica": _load("ray", **shared),
         "2 shards": _load("ray", shard="tables", cpus=0.5, **shared),
         "2 shards by rows": _load("ray", shard="tables", plan="row_wise", cpus=0.5, **shared),
+        "2 shards, dense actor": _load("ray", shard="tables", dense="actor", cpus=0.5, **shared),
     }
 
 
@@ -100,12 +107,16 @@ async def death(
     requests = setting.make_requests(read_shape(artifact), 10, 200, seed=3)
     async with setting.serving(backend) as engine:
         ask, answered_s = setting.asking(engine, requests), [time.perf_counter()]
+        slowest_s = 0.0
 
         async def asked() -> None:
+            nonlocal slowest_s
+            began_s = time.perf_counter()
             await ask()
             answered_s.append(time.perf_counter())
+            slowest_s = max(slowest_s, answered_s[-1] - began_s)
 
-        load = asyncio.create_task(closed_loop.run(asked, _IN_FLIGHT, 12.0))
+        load = asyncio.create_task(closed_loop.run(asked, _IN_FLIGHT, 120.0))
         await asyncio.sleep(2.0)
         full, loop = backend.lanes_for(0), asyncio.get_running_loop()
         victims, killed_s = backend.processes(), time.perf_counter()
@@ -119,19 +130,70 @@ async def death(
         if kill != "a replica":
             await dead
         before = len([at for at in answered_s if killed_s - 1 <= at < killed_s])
-        run = await load
+        load.cancel()  # raises what a request has
+        with contextlib.suppress(asyncio.CancelledError):
+            await load
     after = [at for at in answered_s if at >= killed_s]
     gaps = [later - earlier for earlier, later in zip([killed_s, *after], after, strict=False)]
     return {
         "killed": kill,
-        "answers": float(len(run.latencies_s)),
+        "answers": float(len(answered_s)),
         "answers/s before": float(before),
         "answers/s from kill to whole": len([at for at in after if at < whole_s])
         / (whole_s - killed_s),
         "longest s without an answer": max(gaps),
+        "slowest answer s": slowest_s,
         "noticed after s": noticed_s - killed_s,
         "whole after s": whole_s - killed_s,
     }
+
+
+async def updates(
+    artifact: Path, rows: int, count: int, makes: Mapping[str, Callable[[], Any]]
+) -> list[dict[str, float | str]]:
+    """Return a line for each of ``makes``: deltas under load, and the load with and without."""
+    requests = setting.make_requests(read_shape(artifact), 10, 200, seed=4)
+    found: list[dict[str, float | str]] = []
+    for name, make in makes.items():
+        async with setting.serving(make()) as engine:
+            ask, deltas = setting.asking(engine, requests), _deltas(engine, rows, count)
+            await closed_loop.run(ask, _IN_FLIGHT, 1.0)
+            alone = await closed_loop.run(ask, _IN_FLIGHT, 3.0)
+            load = asyncio.create_task(closed_loop.run(ask, _IN_FLIGHT, 3.0))
+            took_s = []
+            for delta in deltas:
+                took_s.append((await engine.updates("").apply(delta)).seconds)
+                await asyncio.sleep(2.5 / count)
+            beside = await load
+        found.append(
+            {
+                "backend": name,
+                "rows a delta": str(rows),
+                "ms a delta": 1e3 * median(took_s),
+                "slowest": 1e3 * max(took_s),
+                "requests/s": alone.rate,
+                "beside deltas": beside.rate,
+            }
+        )
+    return found
+
+
+def _deltas(engine: Engine, rows: int, count: int) -> list[Delta]:
+    table, *_ = engine.updates("").tables()
+    random = np.random.default_rng(5)
+    return [
+        Delta(
+            str(number),
+            (
+                TableRows(
+                    table.name,
+                    random.choice(table.rows, rows, replace=False),
+                    random.uniform(-0.1, 0.1, (rows, table.dim)).astype(np.float32),
+                ),
+            ),
+        )
+        for number in range(count)
+    ]
 
 
 async def _when(holds: Callable[[], bool]) -> float:
@@ -147,9 +209,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 10, 100, 400])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", default=["batches", "goodput", "deaths"])
+    parser.add_argument("--parts", nargs="*", default=[*_PARTS])
     arguments = parser.parse_args(argv)
-    with ray_cluster(nodes=4) as cluster:
+    with ray_cluster(nodes=5) as cluster:
         print(f"load average {os.getloadavg()[0]:.2f}")
         _measure(cluster, arguments)
         print(f"load average {os.getloadavg()[0]:.2f}")
@@ -175,6 +237,8 @@ def _measure(cluster: RayCluster, arguments: argparse.Namespace) -> None:
             backend.close()
     if "goodput" in arguments.parts:
         print_table(setting.run(goodput(artifact, 10, rounds, makes)))
+    if "updates" in arguments.parts:
+        print_table(setting.run(updates(artifact, 1000, 10, makes)))
     if "deaths" in arguments.parts:
         for kill in ("a replica", "a node"):
             print_table([setting.run(death(artifact, cluster, kill, makes["2 replicas"]()))])
