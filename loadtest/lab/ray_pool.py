@@ -117,7 +117,7 @@ async def death(
             slowest_s = max(slowest_s, answered_s[-1] - began_s)
 
         load = asyncio.create_task(closed_loop.run(asked, _IN_FLIGHT, 120.0))
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(5.0)
         full, loop = backend.lanes_for(0), asyncio.get_running_loop()
         victims, killed_s = backend.processes(), time.perf_counter()
         if kill == "a replica":
@@ -129,7 +129,7 @@ async def death(
         whole_s = await _when(lambda: backend.lanes_for(0) == full)
         if kill != "a replica":
             await dead
-        before = len([at for at in answered_s if killed_s - 1 <= at < killed_s])
+        before = len([at for at in answered_s if killed_s - 2 <= at < killed_s]) / 2
         load.cancel()  # raises what a request has
         with contextlib.suppress(asyncio.CancelledError):
             await load
@@ -138,9 +138,8 @@ async def death(
     return {
         "killed": kill,
         "answers": float(len(answered_s)),
-        "answers/s before": float(before),
-        "answers/s from kill to whole": len([at for at in after if at < whole_s])
-        / (whole_s - killed_s),
+        "answers/s before": before,
+        "meanwhile": len([at for at in after if at < whole_s]) / (whole_s - killed_s),
         "longest s without an answer": max(gaps),
         "slowest answer s": slowest_s,
         "noticed after s": noticed_s - killed_s,
@@ -236,7 +235,12 @@ def _measure(cluster: RayCluster, arguments: argparse.Namespace) -> None:
         for backend in found.values():
             backend.close()
     if "goodput" in arguments.parts:
-        print_table(setting.run(goodput(artifact, 10, rounds, makes)))
+        parts = {**shared, "shard": "tables", "cpus": 0.5}
+        sharded = {
+            "2 shards": lambda: ray(ray.Options(**parts)),
+            "2 shards, dense actor": lambda: ray(ray.Options(dense="actor", **parts)),
+        }
+        print_table(setting.run(goodput(artifact, 10, rounds, {**makes, **sharded})))
     if "updates" in arguments.parts:
         print_table(setting.run(updates(artifact, 1000, 10, makes)))
     if "deaths" in arguments.parts:
