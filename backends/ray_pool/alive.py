@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Alive:
     """What an actor says of itself; ``identity`` tells models apart, ``failure`` says why
-    none could be loaded.
+    none could be loaded, ``state`` is the number of the last change of its tables.
     """
 
     pid: int
@@ -14,3 +14,4 @@ class Alive:
     identity: str = ""
     lanes: int = 1
     failure: str = ""
+    state: int = 0

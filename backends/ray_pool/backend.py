@@ -1,9 +1,10 @@
 """A model on a Ray cluster behind the Backend protocol."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from backends.ray_pool.options import RayPoolOptions
-from scheduler.backend import Checked, Compute
+from backends.ray_pool.options import ACTOR, RayPoolOptions
+from scheduler.backend import Checked, Compute, TableRows, TableSpec, Updatable
 from scheduler.errors import LoadError
 from scheduler.types import Batch, InferRequest, ModelSpec
 
@@ -15,6 +16,10 @@ class Placed(Protocol):
 
     spec: ModelSpec
     lanes: int
+
+    @property
+    def tables(self) -> Updatable:
+        """What replaces rows on the cluster."""
 
     def check(self, request: InferRequest) -> Checked | None:
         """Refuse what the model would misread. Raises ServingError."""
@@ -64,8 +69,12 @@ class RayPoolBackend:
 
     def _load(self) -> Placed:
         # Ray takes half a second to import: the command line reads the options without it.
+        if self._options.shard and self._options.dense == ACTOR:
+            from backends.ray_pool.sharded.actor import load as load_actor  # noqa: PLC0415
+
+            return load_actor(self._options)
         if self._options.shard:
-            from backends.ray_pool.sharded.load import load as load_sharded  # noqa: PLC0415
+            from backends.ray_pool.sharded.load import load_sharded  # noqa: PLC0415
 
             return load_sharded(self._options)
         from backends.ray_pool.replicated import load  # noqa: PLC0415
@@ -79,6 +88,18 @@ class RayPoolBackend:
     def prepare(self, batch: Batch) -> Compute:
         """Make ``batch`` ready to travel; return what computes it on the cluster."""
         return self._model.prepare(batch)
+
+    def update_tables(self) -> tuple[TableSpec, ...]:
+        """Return the tables whose rows can be replaced. Raises ServingError."""
+        return self._model.tables.update_tables()
+
+    def prepare_update(self, tables: Sequence[TableRows]) -> Callable[[], None]:
+        """Make new rows ready on every replica; return what writes them. Raises ServingError."""
+        return self._model.tables.prepare_update(tables)
+
+    def roll_back(self) -> int:
+        """Restore every row as it was loaded; return how many had been replaced."""
+        return self._model.tables.roll_back()
 
     def processes(self) -> dict[int, str]:
         """Return the process of each actor that is up, with the node it is on, for who watches."""

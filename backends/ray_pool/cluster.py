@@ -82,6 +82,12 @@ def free() -> str:
     return f"{left.get('CPU', 0.0):g} CPUs and {left.get('GPU', 0.0):g} GPUs free"
 
 
+def least_memory_bytes() -> int:
+    """Return what the smallest machine that takes actors has for them."""
+    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return int(min((each.get("memory", 0.0) for each in found if each.get("CPU")), default=0))
+
+
 def node_of_worker() -> str:
     """Return the machine that this actor is on."""
     return str(ray.get_runtime_context().get_node_id())

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from backends.ray_pool.alive import Alive
+from backends.ray_pool.changes import Changes
 from backends.ray_pool.members import Member, Members
 from backends.ray_pool.scaling import Bounds, Scaler
 from scheduler.errors import LoadError
@@ -25,13 +26,19 @@ class Keeper:
     """A thread that looks after ``members``; ``place`` puts a new actor on some machine."""
 
     def __init__(
-        self, name: str, members: Members, place: Callable[[], Any], bounds: Bounds
+        self,
+        name: str,
+        members: Members,
+        place: Callable[[], Any],
+        bounds: Bounds,
+        changes: Changes,
     ) -> None:
         self.waiting_rows = 0  # as the scheduler said last
         self.ended = False  # nobody looks after the members any more
         self._name = name
         self._members = members
         self._new = place
+        self._changes = changes
         self._least = bounds.least
         self._scaler = Scaler(bounds, time.monotonic())
         self._numbers = 0
@@ -116,6 +123,8 @@ class Keeper:
             self._replace(member, now, first_line(error))
         except TimeoutError:
             pass  # still loading, or no room for it
+        except RayTaskError as error:  # of its own code, which is there
+            self._replace(member, now, first_line(error))
         except RayError:
             member.ping = None
         else:
@@ -131,8 +140,20 @@ class Keeper:
             self._replace(member, now, f"another model than the others: {alive.identity}")
             return
         self._failures = 0
-        self._members.up(member, alive)
+        with self._changes.turn:
+            if alive.state != self._changes.state:
+                self._catch_up(member)
+                return
+            self._members.up(member, alive)
         _log.info("%s: replica %d is up, pid %d", self._name, member.number, alive.pid)
+
+    def _catch_up(self, member: Member) -> None:
+        """Let ``member`` have the rows that others have; it answers as when asked if it is up."""
+        if member.in_flight:  # on its way when it was lost; what it sees must not change under it
+            return
+        changes = self._changes
+        member.ping = member.handle.catch_up.remote(changes.state, changes.in_force())
+        _log.info("%s: replica %d catches up with the tables", self._name, member.number)
 
     def _replace(self, member: Member, now: float, why: str) -> None:
         """Drop ``member``, which cannot serve; another takes its place, later each time."""

@@ -1,8 +1,9 @@
 """The actors of one pool: which are up, how busy each is, and who takes the next batch."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,7 @@ class Members:
         self._ahead = ahead
         self._all: list[Member] = []
         self._changed = threading.Condition()
-        self._given_up = False
+        self._given_up = self._held = False
         self._most_busy = self._busy = 0
         self.lanes_now = 0
 
@@ -95,7 +96,7 @@ class Members:
         """
         nodes = {member.node for member in tried}
         with self._changed:
-            while not (able := [each for each in self._all if each.up and not each.retiring]):
+            while not (able := self._able()) or self._held:
                 left_s = give_up_s - time.monotonic()
                 if self._given_up or left_s <= 0:
                     self._given_up = True
@@ -116,6 +117,18 @@ class Members:
             member.in_flight -= 1
             self._busy -= 1
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Lend none within the block, which begins at once: what is lent stays out."""
+        with self._changed:
+            self._held = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held = self._given_up = False
+                self._changed.notify_all()
+
     def most_busy(self) -> int:
         """Return the most batches under way at once since the last time this was asked."""
         with self._changed:
@@ -128,6 +141,8 @@ class Members:
             self._changed.wait(seconds)
 
     def _count(self) -> None:
-        able = [each for each in self._all if each.up and not each.retiring]
-        self.lanes_now = sum(each.lanes + self._ahead for each in able)
+        self.lanes_now = sum(each.lanes + self._ahead for each in self._able())
         self._changed.notify_all()
+
+    def _able(self) -> list[Member]:
+        return [each for each in self._all if each.up and not each.retiring]

@@ -8,6 +8,9 @@ from backends.dlrm.ranges import check_choice, check_least
 # Values of "shard" and of "plan".
 NOTHING, TABLES = "", "tables"
 AUTO, TABLE_WISE, ROW_WISE = "auto", "table_wise", "row_wise"
+# Values of "plan_by" and of "dense".
+SIZE, PLANNER = "size", "planner"
+GATEWAY, ACTOR = "gateway", "actor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,13 @@ class RayPoolOptions:
             "help": "table_wise, row_wise, or auto: tables whole, unless too large for a part"
         },
     )
+    plan_by: str = field(
+        default=SIZE, metadata={"help": "what plans: size, or planner: TorchRec's"}
+    )
+    dense: str = field(
+        default=GATEWAY,
+        metadata={"help": "where the dense part of a sharded model is: gateway, or an actor"},
+    )
     name: str = field(default="", metadata={"help": "model name"})
     version: str = field(default="", metadata={"help": "model version"})
 
@@ -98,6 +108,8 @@ class RayPoolOptions:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name):g}")
         check_choice(self, "shard", (NOTHING, TABLES))
         check_choice(self, "plan", (AUTO, TABLE_WISE, ROW_WISE))
+        check_choice(self, "plan_by", (SIZE, PLANNER))
+        check_choice(self, "dense", (GATEWAY, ACTOR))
         self._check_inner()
 
     def _check_inner(self) -> None:

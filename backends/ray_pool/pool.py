@@ -3,12 +3,14 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+from backends.ray_pool.changes import Changes
 from backends.ray_pool.cluster import free
 from backends.ray_pool.keeper import Keeper, first_line
 from backends.ray_pool.members import Member, Members
@@ -38,7 +40,8 @@ class Pool:
         self._name = name
         self._times = times
         self._members = Members(ahead)
-        self._keeper = Keeper(name, self._members, place, bounds)
+        self.changes = Changes()
+        self._keeper = Keeper(name, self._members, place, bounds, self.changes)
 
     def place(self) -> None:
         """Place the first actors; ``start`` waits for them."""
@@ -64,7 +67,7 @@ class Pool:
 
     def processes(self) -> dict[int, str]:
         """Return the process of each actor that is up, with its node."""
-        return {member.pid: member.node for member in self._members.all() if member.up}
+        return {member.pid: member.node for member in self.up()}
 
     def call(self, send: Callable[[Any], Any]) -> Any:
         """Do what ``begin`` begins, and return its result."""
@@ -84,6 +87,19 @@ class Pool:
     def give_back(self, member: Member) -> None:
         """Take back what ``take`` gave."""
         self._members.give_back(member)
+
+    def up(self) -> list[Member]:
+        """Return the actors that are up and stay."""
+        return [member for member in self._members.all() if member.up]
+
+    def held(self) -> AbstractContextManager[None]:
+        """Begin no call within the block."""
+        return self._members.held()
+
+    def behind(self, member: Member) -> None:
+        """Ask ``member`` no more until it has caught up with the others."""
+        self._members.down(member)
+        _log.warning("%s: replica %d is behind", self._name, member.number)
 
     def lost(self, member: Member, error: RayError) -> None:
         """Ask ``member`` no more until it is found to be alive."""

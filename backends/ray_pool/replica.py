@@ -4,15 +4,17 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
-from backends.ray_pool.inner import Inner
 from backends.ray_pool.packing import Packed, unpack
-from scheduler.backend import Backend, Checked, Portable
-from scheduler.errors import Code, DeviceLostError, LoadError, Missed, ServingError
+from backends.ray_pool.refused import Refused
+from backends.ray_pool.updated import UpdatedTables
+from scheduler.backend import Backend, Checked, Portable, TableRows, TableSpec
+from scheduler.errors import DeviceLostError, LoadError, ServingError
 from scheduler.execute import load_new
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
@@ -22,33 +24,28 @@ Check = Callable[[InferRequest], Checked | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A ServingError on its way home: exceptions with several arguments do not pickle."""
-
-    code: Code
-    detail: str
-    retry_after_s: float | None
-    missed: tuple[Missed, ...]
-
-    def error(self) -> ServingError:
-        """Return the error."""
-        error = ServingError(self.code, self.detail, self.retry_after_s)
-        error.missed = self.missed
-        return error
-
-
-@dataclass(frozen=True, slots=True)
 class Described:
-    """A loaded model; ``check`` is None if only the replica itself can check requests."""
+    """A loaded model; ``check`` is None if only the replica itself can check requests.
+
+    ``tables`` are those that updates can change.
+    """
 
     spec: ModelSpec
     check: Check | None
+    tables: tuple[TableSpec, ...] | Refused
+
+
+class Makes(Protocol):
+    """A backend as it travels to where it is made."""
+
+    def make(self) -> Backend:
+        """Return the backend, not loaded. Raises LoadError."""
 
 
 class Replica:
     """Serve one backend to the gateway; its methods are called on several threads at once."""
 
-    def __init__(self, inner: Inner) -> None:
+    def __init__(self, inner: Makes) -> None:
         """Load the model; if that fails, be there to say why."""
         self._backend: Backend | None = None
         self._failure = ""
@@ -58,19 +55,41 @@ class Replica:
             self._failure = str(error)
             return
         self._lanes = threading.BoundedSemaphore(self._backend.lanes)
+        self._tables = UpdatedTables(self._backend)
 
     def alive(self) -> Alive:
         """Return that it is, once the model is loaded, or why that failed."""
         if self._backend is None:
             return Alive(os.getpid(), node_of_worker(), failure=self._failure)
         identity = _identity(self._backend.spec)
-        return Alive(os.getpid(), node_of_worker(), identity, self._backend.lanes)
+        lanes, state = self._backend.lanes, self._tables.state
+        return Alive(os.getpid(), node_of_worker(), identity, lanes, state=state)
 
     def describe(self) -> Described:
         """Return what the model takes and gives, and what checks requests elsewhere."""
         backend = self._loaded
         check = backend.checker() if isinstance(backend, Portable) else None
-        return Described(backend.spec, check)
+        return Described(backend.spec, check, self._tables.specs())
+
+    def prepare_update(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
+        """Make of ``tables`` what is stored; ``commit_update`` writes it as ``state``."""
+        return self._tables.prepare(state, tables)
+
+    def commit_update(self, state: int) -> Refused | None:
+        """Write what was prepared."""
+        return self._tables.commit(state)
+
+    def roll_back(self, state: int) -> int | Refused:
+        """Restore every row as it was loaded; return how many were replaced."""
+        return self._tables.roll_back(state)
+
+    def catch_up(self, state: int, tables: Sequence[TableRows]) -> Alive:
+        """Be as others are: ``tables`` on top of what was loaded. Returns what ``alive`` does."""
+        try:
+            self._tables.catch_up(state, tables)
+        except ServingError as error:
+            return Alive(os.getpid(), node_of_worker(), failure=f"cannot catch up: {error}")
+        return self.alive()
 
     def run(self, packed: Packed, checked: bool) -> Mapping[str, Array] | Refused:
         """Compute one batch, which has been ``checked`` or is checked now."""
@@ -83,7 +102,7 @@ class Replica:
             with self._lanes:
                 return compute()
         except ServingError as error:
-            return Refused(error.code, error.detail, error.retry_after_s, error.missed)
+            return Refused.of(error)
         except DeviceLostError:
             # Another process has another context: Ray starts one, and the batch goes elsewhere.
             _log.exception("the device is lost: this worker ends")

@@ -7,13 +7,15 @@ from functools import partial
 import ray
 
 from backends.ray_pool.cluster import Room, join, placer
+from backends.ray_pool.fanout import Fanout
 from backends.ray_pool.inner import make_inner
 from backends.ray_pool.options import RayPoolOptions
 from backends.ray_pool.packing import Packed, pack
 from backends.ray_pool.pool import Pool, Times
-from backends.ray_pool.replica import Described, Refused, Replica
+from backends.ray_pool.refused import Refused
+from backends.ray_pool.replica import Described, Makes, Replica
 from backends.ray_pool.scaling import Bounds
-from scheduler.backend import Checked, Compute
+from scheduler.backend import Checked, Compute, Updatable
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
@@ -25,8 +27,9 @@ _INLINE_BYTES = 100_000
 class Replicated:
     """Answer batches with ``pool``, whose members have loaded what is ``described``."""
 
-    def __init__(self, pool: Pool, described: Described, lanes: int) -> None:
+    def __init__(self, pool: Pool, described: Described, lanes: int, tables: Updatable) -> None:
         self._pool = pool
+        self.tables = tables
         self._check = described.check
         self.spec: ModelSpec = described.spec
         self.lanes = lanes
@@ -66,15 +69,19 @@ class Replicated:
 def load(options: RayPoolOptions) -> Replicated:
     """Place the replicas and wait until they have loaded. Raises LoadError."""
     inner = make_inner(options)
-    join(options.address)
-    lanes = getattr(inner.options, "lanes", 0) or max(1, int(options.cpus))
-    room = Room(options.cpus, options.gpus, threads=lanes + options.ahead + 2)
-    place = placer(Replica, room)
     # As the replicas are not asked yet, and all have the same: half of what most backends take.
     most_rows = int(getattr(inner.options, "max_batch_rows", 2048))
+    lanes = getattr(inner.options, "lanes", 0) or max(1, int(options.cpus))
+    return place(options, inner, lanes, most_rows)
+
+
+def place(options: RayPoolOptions, made: Makes, lanes: int, most_rows: int) -> Replicated:
+    """Place replicas of what is ``made``, as ``load`` does; each has so many lanes."""
+    join(options.address)
+    new = placer(Replica, Room(options.cpus, options.gpus, threads=lanes + options.ahead + 2))
     pool = Pool(
         f"ray {options.inner}",
-        lambda: place(inner),
+        lambda: new(made),
         bounds_of(options, most_rows),
         Times(options.call_timeout_s, options.patience_s, options.load_timeout_s),
         options.ahead,
@@ -92,7 +99,8 @@ def load(options: RayPoolOptions) -> Replicated:
         "replicas": f"{options.min_replicas} to {options.most_replicas}",
     }
     described = replace(described, spec=replace(described.spec, properties=properties))
-    return Replicated(pool, described, options.most_replicas * (lanes + options.ahead))
+    tables = Fanout(pool, described.tables, options.patience_s)
+    return Replicated(pool, described, options.most_replicas * (lanes + options.ahead), tables)
 
 
 def bounds_of(options: RayPoolOptions, most_rows: int) -> Bounds:

@@ -15,13 +15,18 @@ _STORE_BYTES = 100 * 2**20
 class RayCluster:
     """A head, where the driver is and no actors are, and ``nodes`` with CPUs to give."""
 
-    def __init__(self) -> None:
+    def __init__(self, health_check_ms: int) -> None:
         from ray.cluster_utils import Cluster  # noqa: PLC0415  # an extra
 
         self._numbers = iter(range(2, 250))
         self._cluster: Any = Cluster(
             initialize_head=True,
-            head_node_args={"num_cpus": 0, "include_dashboard": False, **self._shared()},
+            head_node_args={
+                "num_cpus": 0,
+                "include_dashboard": False,
+                "_system_config": {"health_check_period_ms": health_check_ms},
+                **self._shared(),
+            },
         )
 
     @property
@@ -58,8 +63,11 @@ class RayCluster:
 
 
 @contextlib.contextmanager
-def ray_cluster(nodes: int) -> Iterator[RayCluster]:
-    """Run a cluster with ``nodes`` nodes of one CPU, besides its head."""
+def ray_cluster(nodes: int, health_check_ms: int = 3000) -> Iterator[RayCluster]:
+    """Run a cluster with ``nodes`` nodes of one CPU, besides its head.
+
+    A node that was missed five times, so often, is dead to Ray; 3000 is Ray's own default.
+    """
     folder = tempfile.mkdtemp(prefix="ray-")  # short: its sockets' names are long
     ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
     environment = os.environ  # noqa: TID251  # Ray has no other way to be told
@@ -68,7 +76,7 @@ def ray_cluster(nodes: int) -> Iterator[RayCluster]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
-        cluster = RayCluster()
+        cluster = RayCluster(health_check_ms)
         try:
             for _ in range(nodes):
                 cluster.add_node()

@@ -17,6 +17,7 @@ from typing import Any
 
 from loadtest.lab import closed_loop, setting
 from loadtest.lab.ray_cluster import RayCluster, ray_cluster
+from loadtest.lab.ray_updates import updates
 from loadtest.lab.stats import median, median_ratio
 from loadtest.lab.tables import print_table
 from loadtest.workload import read_shape
@@ -24,6 +25,7 @@ from scheduler.types import Batch
 
 _NATIVE = ("lanes=1",)
 _IN_FLIGHT = 32
+_PARTS = ("batches", "goodput", "deaths", "updates")
 
 
 def _load(name: str, **options: object) -> Any:
@@ -41,6 +43,7 @@ def _backends(artifact: Path, address: str) -> dict[str, Any]:
         "1 replica": _load("ray", **shared),
         "2 shards": _load("ray", shard="tables", cpus=0.5, **shared),
         "2 shards by rows": _load("ray", shard="tables", plan="row_wise", cpus=0.5, **shared),
+        "2 shards, dense actor": _load("ray", shard="tables", dense="actor", cpus=0.5, **shared),
     }
 
 
@@ -100,13 +103,17 @@ async def death(
     requests = setting.make_requests(read_shape(artifact), 10, 200, seed=3)
     async with setting.serving(backend) as engine:
         ask, answered_s = setting.asking(engine, requests), [time.perf_counter()]
+        slowest_s = 0.0
 
         async def asked() -> None:
+            nonlocal slowest_s
+            began_s = time.perf_counter()
             await ask()
             answered_s.append(time.perf_counter())
+            slowest_s = max(slowest_s, answered_s[-1] - began_s)
 
-        load = asyncio.create_task(closed_loop.run(asked, _IN_FLIGHT, 12.0))
-        await asyncio.sleep(2.0)
+        load = asyncio.create_task(closed_loop.run(asked, _IN_FLIGHT, 120.0))
+        await asyncio.sleep(5.0)
         full, loop = backend.lanes_for(0), asyncio.get_running_loop()
         victims, killed_s = backend.processes(), time.perf_counter()
         if kill == "a replica":
@@ -118,17 +125,19 @@ async def death(
         whole_s = await _when(lambda: backend.lanes_for(0) == full)
         if kill != "a replica":
             await dead
-        before = len([at for at in answered_s if killed_s - 1 <= at < killed_s])
-        run = await load
+        before = len([at for at in answered_s if killed_s - 2 <= at < killed_s]) / 2
+        load.cancel()  # raises what a request has
+        with contextlib.suppress(asyncio.CancelledError):
+            await load
     after = [at for at in answered_s if at >= killed_s]
     gaps = [later - earlier for earlier, later in zip([killed_s, *after], after, strict=False)]
     return {
         "killed": kill,
-        "answers": float(len(run.latencies_s)),
-        "answers/s before": float(before),
-        "answers/s from kill to whole": len([at for at in after if at < whole_s])
-        / (whole_s - killed_s),
+        "answers": float(len(answered_s)),
+        "answers/s before": before,
+        "meanwhile": len([at for at in after if at < whole_s]) / (whole_s - killed_s),
         "longest s without an answer": max(gaps),
+        "slowest answer s": slowest_s,
         "noticed after s": noticed_s - killed_s,
         "whole after s": whole_s - killed_s,
     }
@@ -147,9 +156,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 10, 100, 400])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", default=["batches", "goodput", "deaths"])
+    parser.add_argument(
+        "--health-check-ms",
+        type=int,
+        default=3000,
+        help="how often Ray asks a node; its default",
+    )
+    parser.add_argument("--parts", nargs="*", default=[*_PARTS])
     arguments = parser.parse_args(argv)
-    with ray_cluster(nodes=4) as cluster:
+    with ray_cluster(5, arguments.health_check_ms) as cluster:
         print(f"load average {os.getloadavg()[0]:.2f}")
         _measure(cluster, arguments)
         print(f"load average {os.getloadavg()[0]:.2f}")
@@ -174,7 +189,14 @@ def _measure(cluster: RayCluster, arguments: argparse.Namespace) -> None:
         for backend in found.values():
             backend.close()
     if "goodput" in arguments.parts:
-        print_table(setting.run(goodput(artifact, 10, rounds, makes)))
+        parts = {**shared, "shard": "tables", "cpus": 0.5}
+        sharded = {
+            "2 shards": lambda: ray(ray.Options(**parts)),
+            "2 shards, dense actor": lambda: ray(ray.Options(dense="actor", **parts)),
+        }
+        print_table(setting.run(goodput(artifact, 10, rounds, {**makes, **sharded})))
+    if "updates" in arguments.parts:
+        print_table(setting.run(updates(artifact, 1000, 10, makes)))
     if "deaths" in arguments.parts:
         for kill in ("a replica", "a node"):
             print_table([setting.run(death(artifact, cluster, kill, makes["2 replicas"]()))])

@@ -97,3 +97,16 @@ def test_the_most_batches_at_once_are_counted_anew_each_time_they_are_asked_for(
     made.give_back(lent[0])
     assert made.most_busy() == 2
     assert made.most_busy() == 1
+
+
+def test_while_they_are_held_none_is_lent_and_then_whoever_waited_gets_one() -> None:
+    made, (only,) = members("a")
+    got: list[Member] = []
+    waiting = threading.Thread(target=lambda: got.append(take(made)))
+    with made.held():
+        waiting.start()
+        with pytest.raises(ServingError):
+            made.take(time.monotonic() + 0.01, ())
+        assert not got
+    waiting.join()
+    assert got == [only]

@@ -34,15 +34,18 @@ class LocalPool:
     """A pool of one shard in this process, which answers at once as an actor would."""
 
     shard: Shard
+    heard: list[str]
     chunks: int = 0
 
     def begin(self, send: Any) -> "LocalPool":
         """Let ``send`` ask."""
+        self.heard.append("asked")
         self._answer = send(self)
         return self
 
     def result(self) -> Any:
         """Return what ``ray.get`` would."""
+        self.heard.append("awaited")
         return self._answer
 
     def drop(self) -> None:
@@ -92,17 +95,20 @@ def test_scores_are_those_of_the_whole_model_in_float64(
     native = NativeDlrmOptions(str(tmp_path), max_batch_rows=128, cache_dir=str(kernel_cache))
     source = find_source(native.path, verify=True)
     pools: list[LocalPool] = []
+    heard: list[str] = []
 
     def start(plan: Plan) -> list[Pool]:
         parts = [Part(native, identity_of(source), pieces) for pieces in plan]
-        pools.extend(LocalPool(Shard(part)) for part in parts)
+        pools.extend(LocalPool(Shard(part), heard) for part in parts)
         return cast("list[Pool]", pools)
 
     sharded = assemble(RayPoolOptions(plan=plan, shards=3), native, source, start)
     inputs = make_inputs(shape, ROWS)
     asked: dict[str, Array] = dict(inputs)
     asked[f"{IDS}.lengths"] = inputs[f"{IDS}.lengths"].reshape(len(shape.kinds), ROWS)
+    heard.clear()
     scores = sharded.prepare(Batch((InferRequest("", ROWS, asked),)))()["default"]
+    assert heard == ["asked"] * len(pools) + ["awaited"] * len(pools)  # one round trip
     expected = random.expected(inputs)
     assert expected.std() > 0.05
     assert np.abs(np.subtract(scores, expected, dtype=np.float64)).max() <= 2e-6

@@ -25,6 +25,8 @@ from tests.ray_pool.conftest import Serve
         ({"cpus": -1.0}, "cpus must be 0 or more, got -1"),
         ({"patience_s": 0.0}, "patience_s must be above 0, got 0"),
         ({"shard": "rows"}, "shard must be one of , tables, got 'rows'"),
+        ({"plan_by": "luck"}, "plan_by must be one of size, planner, got 'luck'"),
+        ({"dense": "anywhere"}, "dense must be one of gateway, actor, got 'anywhere'"),
         ({"inner_options": ("lanes",)}, "KEY=VALUE each, got 'lanes'"),
     ],
 )

@@ -34,15 +34,25 @@ def sharded(artifact: Path, cache: Path, **options: object) -> dict[str, object]
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("plan", ["auto", "table_wise", "row_wise"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"plan": "table_wise"},
+        {"plan": "row_wise"},
+        {"dense": "actor"},
+        {"plan": "row_wise", "plan_by": "planner"},
+    ],
+    ids=str,
+)
 async def test_the_scores_are_those_of_the_whole_model(
     serve: Serve,
     small_artifact: Path,
     kernel_cache: Path,
     native_backend: NativeDlrmBackend,
-    plan: str,
+    options: dict[str, object],
 ) -> None:
-    async with serve(**sharded(small_artifact, kernel_cache, plan=plan)) as (engine, backend):
+    async with serve(**sharded(small_artifact, kernel_cache, **options)) as (engine, backend):
         spec = engine.spec("")
         requests = [random_request(spec, 1 + seed % 40, seed=seed) for seed in range(30)]
         answers = await asyncio.gather(*map(engine.infer, requests))
@@ -57,10 +67,15 @@ async def test_the_scores_are_those_of_the_whole_model(
         assert backend.lanes_for(0) == backend.lanes
 
 
-async def test_a_killed_shard_loses_no_request(
-    serve: Serve, small_artifact: Path, kernel_cache: Path, native_backend: NativeDlrmBackend
+@pytest.mark.parametrize("dense", ["gateway", "actor"])
+async def test_a_killed_shard_or_dense_actor_loses_no_request(
+    serve: Serve,
+    small_artifact: Path,
+    kernel_cache: Path,
+    native_backend: NativeDlrmBackend,
+    dense: str,
 ) -> None:
-    async with serve(**sharded(small_artifact, kernel_cache)) as (engine, backend):
+    async with serve(**sharded(small_artifact, kernel_cache, dense=dense)) as (engine, backend):
         request = random_request(engine.spec(""), 7, seed=3)
         (whole,) = native_backend.prepare(Batch((request,)))().values()
         os.kill(min(backend.processes()), signal.SIGKILL)

@@ -1,5 +1,6 @@
 """Plan a model's shards, place them, and make of them a model to be served."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,9 +14,9 @@ from backends.native_dlrm.check import check_shapes
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.runtime import layout_of, ones, spec_of
 from backends.native_dlrm.source import Source, find_source
-from backends.ray_pool.cluster import Room, join, placer
+from backends.ray_pool.cluster import Room, join, least_memory_bytes, placer
 from backends.ray_pool.inner import make_inner
-from backends.ray_pool.options import RayPoolOptions
+from backends.ray_pool.options import GATEWAY, PLANNER, RayPoolOptions
 from backends.ray_pool.pool import Pool, Times
 from backends.ray_pool.replicated import bounds_of
 from backends.ray_pool.sharded.dense import make_lane
@@ -30,14 +31,26 @@ from scheduler.types import ModelSpec
 _THREADS = 4
 
 
-def load(options: RayPoolOptions) -> Sharded:
-    """Plan, place the shards and wait until they have mapped their pieces. Raises LoadError."""
+def native_options(options: RayPoolOptions) -> NativeDlrmOptions:
+    """Return what ``options`` say of the model. Raises LoadError for other backends."""
     native = make_inner(options).options
     if not isinstance(native, NativeDlrmOptions):
         raise LoadError(f"--shard {options.shard} is for --inner native_dlrm, not {options.inner}")
+    return native
+
+
+def load_sharded(options: RayPoolOptions) -> Sharded:
+    """Plan, place the shards and wait until they have mapped their pieces. Raises LoadError."""
+    native = native_options(options)
     join(options.address)
     source = find_source(native.path, verify=native.verify)
     return assemble(options, native, source, partial(_start, options, native))
+
+
+def dense_lanes(options: RayPoolOptions) -> int:
+    """Return how many batches the dense part takes at once."""
+    cpus = usable_cpus() if options.dense == GATEWAY else max(1, int(options.cpus))
+    return cpus + options.ahead
 
 
 def assemble(
@@ -50,9 +63,9 @@ def assemble(
     check_shapes(source.dlrm)
     layout = layout_of(source)
     rules = make_rules(layout, source.ids, native.ids)
-    plan = _plan(source, options)
+    plan = _plan(source, options, native.max_batch_rows)
     placement = place(plan)
-    count = usable_cpus() + options.ahead
+    count = dense_lanes(options)
     made = [make_lane(source.dlrm, placement.slots, native) for _ in range(count)]
     properties = {**made[0][1].properties, "lanes": str(count), "shards": _shown(plan)}
     spec = _spec(native, source, (layout, rules), properties)
@@ -79,12 +92,27 @@ def _spec(
     return replace(spec, id_policies=rules.policies, vocabularies=rules.vocabularies)
 
 
-def _plan(source: Source, options: RayPoolOptions) -> Plan:
+def _plan(source: Source, options: RayPoolOptions, batch_rows: int) -> Plan:
     sizes = [
         TableSize(len(table.data), row_bytes(table.kind, table.dim)) for table in source.dlrm.tables
     ]
+    if options.plan_by == PLANNER:
+        plan = _planned(sizes, options, batch_rows)
+    else:
+        plan = make_plan(sizes, options.shards, options.plan)
     # A part without anything would only be asked for nothing.
-    return tuple(pieces for pieces in make_plan(sizes, options.shards, options.plan) if pieces)
+    return tuple(pieces for pieces in plan if pieces)
+
+
+def _planned(sizes: Sequence[TableSize], options: RayPoolOptions, batch_rows: int) -> Plan:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchRec's own
+            # Seconds, and 400 MB that the gateway does without.
+            from backends.ray_pool.sharded.planner import plan_by_torchrec  # noqa: PLC0415
+    except ImportError as error:
+        raise LoadError(f"--plan-by planner needs torchrec: {error}; see docs/ray.md") from error
+    return plan_by_torchrec(sizes, options.shards, options.plan, batch_rows, least_memory_bytes())
 
 
 def _shown(plan: Plan) -> str:

@@ -1,7 +1,7 @@
 """A model served by shards: ids go out to where their rows are, pooled vectors come back."""
 
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from backends.dlrm.gather import DENSE
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout, coalesce
+from backends.ray_pool.fanout import FixedTables
 from backends.ray_pool.pool import Call, Pool
 from backends.ray_pool.sharded.dense import DenseLane
 from backends.ray_pool.sharded.join import Placement, join
@@ -48,6 +49,10 @@ class Sharded:
     ) -> None:
         self.spec = spec
         self.lanes = len(lanes)
+        self.tables = FixedTables(
+            f"model {spec.name!r}: tables that are shared out (--shard tables) take no embedding"
+            " updates: load the model anew, or serve whole replicas"
+        )
         self._rules = rules
         self._parts = parts
         self._lanes: queue.SimpleQueue[DenseLane] = queue.SimpleQueue()
@@ -57,6 +62,10 @@ class Sharded:
     def check(self, request: InferRequest) -> Checked | None:
         """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
         return self._rules.check(request)
+
+    def checker(self) -> Callable[[InferRequest], Checked | None]:
+        """Return what ``check`` does, as something that can be pickled."""
+        return self._rules.check
 
     def lanes_for(self, waiting_rows: int) -> int:
         """Return how many batches may be under way: as many as ever, for each shard takes each."""

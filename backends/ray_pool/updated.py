@@ -1,0 +1,71 @@
+"""The tables of a replica's backend: changed in two steps, or brought up to date in one."""
+
+from collections.abc import Callable, Sequence
+
+from backends.ray_pool.refused import Refused
+from scheduler.backend import Backend, TableRows, TableSpec, Updatable
+from scheduler.errors import Code, ServingError
+
+_NONE = -1  # the number of no change
+
+
+class UpdatedTables:
+    """Replace rows of ``backend``; ``state`` is the number of the last change, 0 as loaded."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.state = 0
+        self._backend = backend
+        self._ready: tuple[int, Callable[[], None]] | None = None
+
+    def specs(self) -> tuple[TableSpec, ...] | Refused:
+        """Return the tables, or why they cannot change."""
+        try:
+            return self._updatable.update_tables()
+        except ServingError as error:
+            return Refused.of(error)
+
+    def prepare(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
+        """Make of ``tables`` what is stored; ``commit`` writes it."""
+        try:
+            self._ready = state, self._updatable.prepare_update(tables)
+        except ServingError as error:
+            return Refused.of(error)
+        return None
+
+    def commit(self, state: int) -> Refused | None:
+        """Write what was prepared as ``state``."""
+        ready, self._ready = self._ready, None
+        if ready is None or ready[0] != state:
+            return Refused(Code.UNAVAILABLE, "not updated: the replica came up meanwhile")
+        before, self.state = self.state, _NONE  # if it raises something else: half of it
+        try:
+            ready[1]()
+        except ServingError as error:  # and nothing changed
+            self.state = before
+            return Refused.of(error)
+        self.state = state
+        return None
+
+    def roll_back(self, state: int) -> int | Refused:
+        """Restore every row as it was loaded, as ``state``; return how many were replaced."""
+        try:
+            rows = self._updatable.roll_back()
+        except ServingError as error:
+            return Refused.of(error)
+        self.state = state
+        return rows
+
+    def catch_up(self, state: int, tables: Sequence[TableRows]) -> None:
+        """Be as ``tables`` on top of what was loaded. Raises ServingError."""
+        self._updatable.roll_back()
+        for table in tables:  # one by one: two names may be one table
+            self._updatable.prepare_update([table])()
+        self.state = state
+
+    @property
+    def _updatable(self) -> Updatable:
+        if not isinstance(self._backend, Updatable):
+            name = self._backend.spec.name
+            detail = f"model {name!r}: the backend of its replicas takes no embedding updates"
+            raise ServingError(Code.UNSUPPORTED, detail)
+        return self._backend
