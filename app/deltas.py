@@ -117,7 +117,8 @@ class DeltaFolder:
         outcome = FileOutcome(name, "refused", "", "", "", 0, 0, time.time())
         try:
             body = await run_in_thread(lambda: self._read(name), "deltas")
-            delta = await updates.decode([body], self._worker, is_json=name.endswith(".json"))
+            is_json = name.endswith(".json")
+            delta = await updates.decode(self._engine, [body], self._worker, is_json=is_json)
             outcome = replace(outcome, model=delta.model, version=delta.version)
             applied = await updates.apply(self._engine, delta)
         except ServingError as error:

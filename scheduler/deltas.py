@@ -1,6 +1,6 @@
 """Rows to replace in a served model, and what is wrong with them. Nothing is written here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +32,13 @@ class Delta:
         return sum(len(table.rows) for table in self.tables)
 
 
-def check_delta(delta: Delta, tables: Iterable[TableSpec]) -> None:
-    """Refuse what must not reach ``tables``. Raises ServingError naming table, row and limit."""
+def check_delta(
+    delta: Delta, tables: Iterable[TableSpec], rest: Callable[[], None] = lambda: None
+) -> None:
+    """Refuse what must not reach ``tables``; ``rest`` is called after each of them.
+
+    Raises ServingError naming table, row and limit.
+    """
     if not 0 < len(delta.id) <= MOST_ID_CHARACTERS:
         raise invalid(f"id has {len(delta.id)} characters; 1 to {MOST_ID_CHARACTERS} are allowed")
     known = {table.name: table for table in tables}
@@ -41,6 +46,7 @@ def check_delta(delta: Delta, tables: Iterable[TableSpec]) -> None:
     for table in delta.tables:
         _check_rows(table, known[table.table])
         _check_values(table, known[table.table])
+        rest()
 
 
 def _check_names(names: Sequence[str], known: Iterable[str]) -> None:

@@ -47,7 +47,6 @@ class Scheduler:
         clock: Clock = time.monotonic,
     ) -> None:
         self.spec: ModelSpec = options.served(backend.spec)
-        self.updates = Updates(backend, self.spec, observer)
         self.failure: str | None = None
         self.background = False
         self._backend = backend
@@ -59,6 +58,7 @@ class Scheduler:
         self._queue = queue = RequestQueue(options.limits(self.spec))
         self._replies = Replies(self._expire)
         self._runner = Runner(backend, options, clock, self._wanted, self._job_done, self._fail)
+        self.updates = Updates(backend, self.spec, observer, lambda: not len(self._runner))
         self._forecast = self._runner.forecast
         self._admission = Admission(backend, self.spec, options, queue, self._runner, self._dropped)
         self._wake: asyncio.TimerHandle | None = None

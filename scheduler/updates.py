@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ from scheduler.deltas import Delta, check_delta
 from scheduler.errors import Code, ServingError, invalid
 from scheduler.execute import replace_rows, restore_rows, tables_of
 from scheduler.observer import Observer, Updated, UpdateOutcome
+from scheduler.pace import Pace, always
 from scheduler.threads import Worker
 from scheduler.types import ModelSpec
 
@@ -50,11 +51,19 @@ class RolledBack:
 class Updates:
     """Apply deltas to ``backend``, one at a time; ``sequence`` counts those since it was loaded.
 
-    What is under way goes on if whoever asked for it leaves.
+    What is under way goes on if whoever asked for it leaves. ``idle`` says, on any thread, whether
+    no batch computes.
     """
 
-    def __init__(self, backend: Backend, spec: ModelSpec, observer: Observer) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        spec: ModelSpec,
+        observer: Observer,
+        idle: Callable[[], bool] = always,
+    ) -> None:
         self.spec = spec
+        self.idle = idle
         self.sequence = 0
         self.rows = 0  # in all deltas applied
         self._backend = backend
@@ -121,7 +130,10 @@ class Updates:
         backend, started_s = self._updatable(), time.perf_counter()
 
         def write() -> None:
-            check_delta(delta, tables_of(backend))
+            pace = Pace(self.idle)
+            pace.wait_for_idle()
+            check_delta(delta, tables_of(backend), pace.rest)
+            pace.wait_for_idle()
             replace_rows(backend, delta.tables)
 
         await self._worker.run(write)

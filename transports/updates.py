@@ -5,21 +5,26 @@ import dataclasses
 from scheduler.deltas import Delta
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid, shown
+from scheduler.pace import Pace
 from scheduler.threads import Worker
 from scheduler.updates import Applied, RolledBack, Updates
 from transports.codecs import delta_arrow, delta_json
 
 
-async def decode(pieces: list[bytes], worker: Worker, *, is_json: bool) -> Delta:
-    """Return the delta in ``pieces``, which are let go of; on ``worker``.
+async def decode(engine: Engine, pieces: list[bytes], worker: Worker, *, is_json: bool) -> Delta:
+    """Return the delta in ``pieces``, which are let go of; on ``worker``, beside what is served.
 
     Raises ServingError.
     """
+    served = [engine.updates(spec.name, spec.version) for spec in engine.specs()]
     read = delta_json.decode if is_json else delta_arrow.decode
 
     def decoded() -> Delta:
+        pace = Pace(lambda: all(one.idle() for one in served))
+        pace.wait_for_idle()
         body = b"".join(pieces)  # without Python's lock, if it is large
         pieces.clear()
+        pace.rest()
         return read(body)
 
     return await worker.run(decoded)

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from backends.dlrm.stored_rows import Quantises, UnstorableError, stored_rows
 from scheduler.backend import TableRows, TableSpec
 from scheduler.errors import Code, ServingError, invalid
+from scheduler.pace import Pace
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
@@ -18,11 +20,20 @@ Ids = npt.NDArray[np.int64]
 # Tables are written together while they have no more rows than this, in one pause of the lanes:
 # 0.1 ms once the rows are in the caches.
 PAUSE_ROWS = 8192
+# Rows that are kept, and warmed, without a rest.
+_STEP_ROWS = 1024
 # How long the batches under way may take before an update is given up.
 _PATIENCE_S = 10.0
 
-# Keeps batches out within the block, which begins when none computes any more.
-Held = Callable[[float | None], AbstractContextManager[None]]
+
+class Lanes(Protocol):
+    """What batches pass through."""
+
+    def idle(self) -> bool:
+        """Return whether none computes just now."""
+
+    def held(self, timeout_s: float | None) -> AbstractContextManager[None]:
+        """Keep batches out within the block, which begins when none computes any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +91,7 @@ class _Write:
 
 
 class LiveTables:
-    """Replace rows of ``tables`` while batches wait in ``held``; one call at a time.
+    """Replace rows of ``tables`` while batches wait outside ``lanes``; one call at a time.
 
     Tables whose memory is the same are one, whichever of their names is used. ``find_faster``
     is asked once, when the first update comes, for what quantises faster than NumPy.
@@ -89,10 +100,10 @@ class LiveTables:
     def __init__(
         self,
         tables: Sequence[LiveTable],
-        held: Held,
+        lanes: Lanes,
         find_faster: Callable[[], Quantises | None] = lambda: None,
     ) -> None:
-        self._held = held
+        self._lanes = lanes
         self._faster = functools.cache(find_faster)  # when the first update comes
         self._specs = tuple(table.spec for table in tables)
         by_place = {table.data.ctypes.data: table for table in reversed(tables)}
@@ -105,12 +116,14 @@ class LiveTables:
     def prepare_update(self, tables: Sequence[TableRows]) -> Callable[[], None]:
         """Quantise the rows; return what writes them. Raises ServingError (INVALID_REQUEST)."""
         self._check_shared([table.table for table in tables])
-        writes = [self._stored(table) for table in tables]
+        pace = Pace(self._lanes.idle)
+        writes = [self._stored(table, pace) for table in tables]
 
         def write() -> None:
+            pace = Pace(self._lanes.idle)  # of the thread that writes
             for each in writes:
-                each.table.remember(each.rows)
-            self._write(writes)
+                _by_steps(each.table.remember, each.rows, pace)
+            self._write(writes, pace)
 
         return write
 
@@ -118,7 +131,7 @@ class LiveTables:
         """Restore what was loaded; return how many rows had been replaced."""
         changed = [table for table in dict.fromkeys(self._tables.values()) if table.first_seen]
         writes = [_before(table) for table in changed]
-        self._write(writes)
+        self._write(writes, Pace(self._lanes.idle))
         for table in changed:
             table.forget()
         return sum(len(each.rows) for each in writes)
@@ -130,27 +143,35 @@ class LiveTables:
             if other != name:
                 raise invalid(f"tables {other!r} and {name!r} are one table; name it once")
 
-    def _stored(self, table: TableRows) -> _Write:
+    def _stored(self, table: TableRows, pace: Pace) -> _Write:
         live = self._tables[table.table]
+        row_bytes, faster = live.data.shape[1], self._faster()
         try:
-            stored = stored_rows(live.spec.kind, table.values, live.data.shape[1], self._faster())
+            stored = stored_rows(live.spec.kind, table.values, row_bytes, faster, pace.rest)
         except UnstorableError as error:
             row = table.rows[error.place]
             raise invalid(f"table {table.table!r}: row {row} {error}") from error
         return _Write(live, table.rows, stored)
 
-    def _write(self, writes: Sequence[_Write]) -> None:
+    def _write(self, writes: Sequence[_Write], pace: Pace) -> None:
         patience_s: float | None = _PATIENCE_S
         for together in _pauses(writes):
             for each in together:
-                each.table.warm(each.rows)
+                _by_steps(each.table.warm, each.rows, pace)
+            pace.wait_for_idle()  # who comes next does not wait for who is out
             try:
-                with self._held(patience_s):
+                with self._lanes.held(patience_s):
                     for each in together:
                         each.table.write(each.rows, each.stored)
             except TimeoutError as error:
                 raise ServingError(Code.UNAVAILABLE, f"not updated: {error}") from error
             patience_s = None  # half of it is written: the rest follows, however long it takes
+
+
+def _by_steps(step: Callable[[Ids], None], rows: Ids, pace: Pace) -> None:
+    for start in range(0, len(rows), _STEP_ROWS):
+        step(rows[start : start + _STEP_ROWS])
+        pace.rest()
 
 
 def _before(table: LiveTable) -> _Write:

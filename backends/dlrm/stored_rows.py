@@ -4,6 +4,7 @@ A quantised row starts with its scale and its bias, both FP16; then value = scal
 Numbers of fewer than 8 bits share bytes, the first in the lowest bits.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -14,8 +15,8 @@ Bytes = npt.NDArray[np.uint8]
 
 BITS = {"int8": 8, "int4": 4, "int2": 2}
 SCALE_BIAS_BYTES = 4
-# What one step works on stays in the second-level cache.
-_STEP_ROWS = 2048
+# Between steps others have their turn: 0.03 ms of C, 0.2 of NumPy.
+_STEP_ROWS = 512
 
 
 class Quantises(Protocol):
@@ -34,11 +35,15 @@ class UnstorableError(ValueError):
 
 
 def stored_rows(
-    kind: str, values: Floats, row_bytes: int, faster: Quantises | None = None
+    kind: str,
+    values: Floats,
+    row_bytes: int,
+    faster: Quantises | None = None,
+    rest: Callable[[], None] = lambda: None,
 ) -> Bytes:
     """Return ``values`` (n, dim) as rows of ``kind``, each padded with zeros to ``row_bytes``.
 
-    In steps: whoever waits for Python's lock gets it between them.
+    In steps: after each of them ``rest`` is called.
 
     Raises UnstorableError for a row that does not fit into FP16, where it needs to.
     """
@@ -51,6 +56,7 @@ def stored_rows(
             _put(out, 0, _halves(block, start))
         elif kind != "int8" or faster is None or not faster.quantise(block, out):
             _quantise(block, BITS[kind], out, start)
+        rest()
     return stored
 
 

@@ -24,6 +24,10 @@ class Turnstile(Generic[T]):
         for worker in workers:
             self._home.put(worker)
 
+    def idle(self) -> bool:
+        """Return whether nobody is out, just now."""
+        return self._home.qsize() >= self._count
+
     def take(self) -> tuple[Home[T], T]:
         """Wait for a free worker; the caller puts it back into the queue that comes with it."""
         home = self._home

@@ -101,7 +101,7 @@ def load(options: NativeDlrmOptions) -> Loaded:
         vocabularies=rules.vocabularies,
     )
     _warm_up(runtime, spec)
-    tables = LiveTables(_live(source.dlrm), runtime.lanes.held, partial(find_rows_kernel, cache))
+    tables = LiveTables(_live(source.dlrm), runtime.lanes, partial(find_rows_kernel, cache))
     return Loaded(runtime, layout, rules, spec, lanes, tables)
 
 

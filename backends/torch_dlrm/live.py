@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from backends.dlrm.live import Held, LiveTable, LiveTables
+from backends.dlrm.live import Lanes, LiveTable, LiveTables
 from backends.dlrm.stored_rows import Quantises
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.device import Serving
@@ -45,7 +45,7 @@ class _UnreachableError(Exception):
 
 
 def live_tables(
-    plan: Plan, layout: JaggedLayout, held: Held, find_faster: Callable[[], Quantises | None]
+    plan: Plan, layout: JaggedLayout, lanes: Lanes, find_faster: Callable[[], Quantises | None]
 ) -> LiveTables | NoTables:
     """Return the tables of ``plan`` by the features' names, or what says why they cannot change."""
     try:
@@ -55,7 +55,7 @@ def live_tables(
     except (_UnreachableError, LoadError) as error:
         return NoTables(str(error))
     live = [_live(tables, number, name) for number, name in enumerate(layout.features)]
-    return LiveTables(live, held, find_faster)
+    return LiveTables(live, lanes, find_faster)
 
 
 def _live(tables: Tables, number: int, name: str) -> LiveTable:

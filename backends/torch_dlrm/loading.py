@@ -65,7 +65,7 @@ def load(options: TorchDlrmOptions) -> Loaded:
         vocabularies=rules.vocabularies,
     )
     find_faster = partial(find_rows_kernel, Path(options.cache_dir))
-    tables = live_tables(plan, facts.layout, runtime.lanes.held, find_faster)
+    tables = live_tables(plan, facts.layout, runtime.lanes, find_faster)
     return Loaded(runtime, facts, rules, spec, lanes, tables)
 
 

@@ -226,3 +226,15 @@ async def test_draining_ends_when_the_client_leaves() -> None:
     body = body_of(chunk(b"1", True), {"type": "http.disconnect"})
     await body.drain()
     assert not body.complete
+
+
+async def test_what_comes_faster_than_it_may_is_not_taken_yet() -> None:
+    second = chunk(b"5678")
+    wire = Wire(chunk(b"1234", True), second)
+    reading = asyncio.create_task(Body(wire, Intake(LIMITS)).pieces(8, 0, bytes_per_s=1e-3))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert wire.messages == [second]
+    reading.cancel()
+    wire = Wire(chunk(b"1234", True), second)
+    assert await Body(wire, Intake(LIMITS)).pieces(8, 0, bytes_per_s=1e9) == [b"1234", b"5678"]

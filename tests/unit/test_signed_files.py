@@ -8,6 +8,7 @@ import pytest
 
 from app import cli
 from app.repository.keeper import Keeper
+from app.repository.loads import Loads
 from app.repository.local import LocalPlace
 from app.repository.remote import RemotePlace
 from app.resolve import resolve
@@ -48,7 +49,7 @@ def refusals_of(root: Path, public: Path) -> Callable[[], Any]:
     config, _ = resolve(["--repository", str(root), "--artifact-keys", str(public)])
     place = LocalPlace(root)
     engine = Engine(SchedulerOptions(), Observer())
-    keeper = Keeper("ranking", engine, place, config.planner, 0.0)
+    keeper = Keeper("ranking", engine, place, config.planner, Loads(1, 60.0, lambda: None), 0.0)
 
     async def refusals() -> dict[str, str]:
         await keeper.sync(place.scan()["ranking"])

@@ -46,6 +46,19 @@ def test_each_worker_serves_one_caller_at_a_time() -> None:
         assert other in {"a", "b"}
 
 
+def test_it_is_idle_while_every_worker_is_home() -> None:
+    passing = Turnstile(["a", "b"])
+    assert passing.idle()
+    with ThreadPoolExecutor() as pool:
+        release = inside(passing, pool)
+        assert not passing.idle()
+        release()
+    assert passing.idle()
+    with passing.held():
+        pass
+    assert passing.idle()
+
+
 def test_the_block_begins_once_everybody_is_out_and_nobody_passes_meanwhile() -> None:
     passing = Turnstile(["a", "b"])
     told: list[str] = []

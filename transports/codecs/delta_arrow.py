@@ -143,10 +143,10 @@ def _tables(arrow: Any, table: Any) -> Iterator[TableRows]:
     if not len(table):
         return
     names, codes = _codes(arrow, table.column("table").chunk(0))
-    order = np.argsort(codes, kind="stable")
     rows = table.column("row").cast(arrow.int64()).chunk(0).to_numpy(zero_copy_only=False)
     values = table.column("values").chunk(0)
     if (codes[1:] < codes[:-1]).any():  # the tables' rows are mixed
+        order = np.argsort(codes, kind="stable")
         codes, rows, values = codes[order], rows[order], values.take(arrow.array(order))
     widths = _widths(arrow, values)
     flat = values.flatten().cast(arrow.float32(), safe=False).to_numpy(zero_copy_only=False)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import time
 from http import HTTPStatus
 
 from starlette.types import Receive
@@ -39,13 +41,17 @@ class Body:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def pieces(
-        self, declared_bytes: int | None, json_bytes: int | None, coding: str = ""
+        self,
+        declared_bytes: int | None,
+        json_bytes: int | None,
+        coding: str = "",
+        bytes_per_s: float = math.inf,
     ) -> list[bytes]:
         """Return the body, unpacked, as it came; too long a one is refused as soon as that shows.
 
         To put a large one together takes time that need not be the event loop's.
         ``json_bytes`` is how much of it is JSON, None for all. ``coding`` is the content coding it
-        arrives in, "" for none.
+        arrives in, "" for none. What comes faster than ``bytes_per_s`` has to wait.
         Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED, UNAVAILABLE; INVALID_REQUEST for what
         cannot be unpacked; CANCELLED if the client left) or HttpError (408; 400 for what is not
         HTTP).
@@ -62,7 +68,7 @@ class Body:
         try:
             async with self._intake.reading():
                 unpacker = Unpacker(coding) if coding else None
-                return await self._read(unpacker, is_json)
+                return await self._read(unpacker, is_json, bytes_per_s)
         except TimeoutError as error:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
@@ -88,8 +94,11 @@ class Body:
         self._hold(body, "bytes", is_json)
         return body
 
-    async def _read(self, unpacker: Unpacker | None, is_json: bool) -> list[bytes]:
+    async def _read(
+        self, unpacker: Unpacker | None, is_json: bool, bytes_per_s: float
+    ) -> list[bytes]:
         held: list[bytes] = []
+        began_s = time.monotonic()
         while True:
             chunk = await self._next()
             if unpacker is None:
@@ -102,6 +111,9 @@ class Body:
                     await asyncio.sleep(0)  # let others have their turn
             if self.complete:
                 break
+            early_s = self._held_bytes / bytes_per_s - (time.monotonic() - began_s)
+            if early_s > 0:  # the client is told by its window, which fills
+                await asyncio.sleep(early_s)
         if unpacker is not None:
             unpacker.finish()
         return held
