@@ -89,8 +89,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
         engine.regions = SharedRegions(parts.server.shared_memory)
     if parts.server.model_control:
         engine.control = models
-    alone = parts.server.frontends <= 1
-    engine.access = guard = guard_of(parts.server.api_keys, engine.observer.keyed, alone=alone)
+    ledger = parts.front_ends.ledger if parts.front_ends else None
+    engine.access = guard = guard_of(parts.server.api_keys, engine.observer.keyed, ledger)
     reloader = Reloader(models)
     loop.add_signal_handler(signal.SIGHUP, _hang_up, reloader, guard)
     lag = asyncio.create_task(watching.prometheus.watch_loop())

@@ -148,6 +148,7 @@ class FrontEnd:
                 settings = replace(self._settings, memory=memory)
                 own.send(orjson.dumps(asdict(settings)))
                 inherited = [others.fileno(), memory]
+                inherited += [settings.ledger] if settings.ledger >= 0 else []
                 inherited += [share[-1] for share in settings.shares.values() if share[-1] >= 0]
                 return own, await _spawn(others.fileno(), inherited)
         except BaseException:
