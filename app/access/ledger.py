@@ -40,6 +40,11 @@ class Ledger:
         os.ftruncate(descriptor, CELLS * CELL.size)
         return Ledger(descriptor)
 
+    def close(self) -> None:
+        """Let go of the memory."""
+        self.memory.close()
+        os.close(self.descriptor)
+
     @contextlib.contextmanager
     def held(self, tag: bytes, buckets: Sequence[Bucket], now_s: float) -> Iterator[None]:
         """Have one or two ``buckets`` be as full as all processes left them, to check and take."""

@@ -48,10 +48,6 @@ def transports_of(config: Config, group: Group | None) -> Mapping[str, Transport
 
 def _shared(config: Config, name: str) -> Shared:
     options = config.sections[name].options
-    if getattr(options, "unix_path", ""):
-        raise ConfigError(
-            f"{name}.unix_path: front ends (server.frontends) cannot share a Unix domain socket"
-        )
     built: Any = config.transports[name].build(options)
     if not hasattr(built, "share"):
         raise ConfigError(

@@ -117,6 +117,8 @@ class Group:
     async def _stop(self, grace_s: float) -> None:
         if self._starting is not None:
             self._starting.cancel()
+        for reserved in self._reserved.values():
+            reserved.release()
         for one in self.front_ends:
             one.stop(grace_s)
         if self._keeping:

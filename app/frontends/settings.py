@@ -22,7 +22,7 @@ class FrontEndSettings:
     number: int
     memory: int
     transports: Mapping[str, Mapping[str, Any]]
-    shares: Mapping[str, tuple[int, int, int, int]]
+    shares: Mapping[str, tuple[int, ...]]
     api_keys: str = ""
     ledger: int = -1
     hung_s: float = 0.0
