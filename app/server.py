@@ -89,8 +89,8 @@ async def serve(parts: Parts, opened: Opened) -> bool:
         engine.regions = SharedRegions(parts.server.shared_memory)
     if parts.server.model_control:
         engine.control = models
-    alone = parts.server.frontends <= 1
-    engine.access = guard = guard_of(parts.server.api_keys, engine.observer.keyed, alone=alone)
+    ledger = parts.front_ends.ledger if parts.front_ends else None
+    engine.access = guard = guard_of(parts.server.api_keys, engine.observer.keyed, ledger)
     reloader = Reloader(models)
     loop.add_signal_handler(signal.SIGHUP, _hang_up, reloader, guard)
     lag = asyncio.create_task(watching.prometheus.watch_loop())
@@ -99,7 +99,6 @@ async def serve(parts: Parts, opened: Opened) -> bool:
             addresses = await _listen(parts.transports, engine, undo)
             served = await _unless_stopped(_start(parts, engine, models), stop)
             if served is not None:
-                _check_shared(parts, engine)
                 settle_memory()
                 engine.open()
                 opened(served, addresses)
@@ -162,16 +161,6 @@ def _check_there(models: Sequence[ModelConfig]) -> None:
 def _check_folder(deltas: str) -> None:
     if deltas and not Path(deltas).is_dir():
         raise StartError(f"deltas: {deltas} is no folder")
-
-
-def _check_shared(parts: Parts, engine: Engine) -> None:
-    """Refuse models that front ends cannot take requests for. Raises StartError."""
-    for spec in engine.specs() if parts.front_ends else ():
-        if spec.vocabularies:
-            raise StartError(
-                f"model {spec.name}: its vocabularies ({', '.join(spec.vocabularies)}) are in one"
-                " process, front ends (server.frontends) would have none"
-            )
 
 
 def _watch(parts: Parts, engine: Engine) -> Iterator[Coroutine[Any, Any, None]]:

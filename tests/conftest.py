@@ -1,10 +1,12 @@
 """Fixtures that every suite may use."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
+from tests.fixtures.behind_front_ends import MakeFrontEnds, make_front_ends
 from tests.fixtures.native import kernel_cache, native_backend
 from tests.fixtures.onnx import onnx_backend, onnx_folder
 from tests.fixtures.ray_cluster import cluster, ray_backend
@@ -38,6 +40,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def front_ends(request: pytest.FixtureRequest) -> int:
-    """How many processes the transports run in, 0 for the test's own."""
-    return int(request.config.getoption("--front-ends"))
+def front_ends(request: pytest.FixtureRequest, certificates: Path) -> MakeFrontEnds:
+    """What makes the processes that transports run in, if that is asked for."""
+    return partial(make_front_ends, int(request.config.getoption("--front-ends")), certificates)

@@ -54,6 +54,14 @@ class UnixAddress:
             self._claimed = None
 
 
+class ClaimedPath:
+    """The socket that listens at an address, for several processes to inherit. Raises OSError."""
+
+    def __init__(self, address: UnixAddress, backlog: int) -> None:
+        self.listening = address.claim(lambda path: listening_socket(path, backlog))
+        self.release = address.release
+
+
 def listening_socket(path: str, backlog: int) -> socket.socket:
     """Return a non-blocking socket that listens on ``path``. Raises OSError."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

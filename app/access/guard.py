@@ -9,12 +9,13 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from app.access.account import Account
-from app.access.keys import KeyOptions, parse_keys
+from app.access.keys import parse_keys
+from app.access.ledger import Ledger
 from app.settings import ConfigError
 from scheduler.errors import Code, ServingError
 from transports.files import stamp
@@ -32,7 +33,7 @@ Watch: TypeAlias = Callable[[str, Outcome], None]
 class Guard:
     """Know clients by the keys in the file ``path``. Raises ConfigError if it is wrong at first.
 
-    Unless it is ``alone`` other processes take requests by the same keys, and none may have limits.
+    Where other processes take requests by the same keys, all have the same ``ledger``.
     """
 
     def __init__(
@@ -40,11 +41,10 @@ class Guard:
         path: Path,
         watch: Watch,
         clock: Callable[[], float] = time.monotonic,
-        *,
-        alone: bool = True,
+        ledger: Ledger | None = None,
     ) -> None:
         self._path = path
-        self._alone = alone
+        self._ledger = ledger
         self._watch = watch
         self._clock = clock
         # Names of hashes that nobody outside can foresee, so that the time a look-up takes says
@@ -103,14 +103,12 @@ class Guard:
     def _read(self) -> None:
         """Take the file's keys; accounts whose limits are the same go on. Raises ConfigError."""
         keys = parse_keys(_content(self._path), str(self._path))
-        if not self._alone:
-            _check_unlimited(keys, self._path)
         before = {account.name: account for _, account in self._accounts.values()}
         accounts: dict[bytes, tuple[bytes, Account]] = {}
         for name, options in keys.items():
             account = before.get(name)
             if account is None or not _same_limits(account, options):
-                account = Account(name, options, self._clock)
+                account = Account(name, options, self._clock, self._ledger)
             account.options = options
             for digest in options.digests:
                 accounts[self._tag(digest)] = (digest, account)
@@ -147,23 +145,14 @@ class KeyHolder:
         self._guard.count(account, lambda: account.spend(rows))
 
 
-def guard_of(path: str, watch: Watch, *, alone: bool = True) -> Guard | None:
+def guard_of(path: str, watch: Watch, ledger: Ledger | None = None) -> Guard | None:
     """Return who knows the keys in the file, None without one. Raises ConfigError."""
     if not path:
         return None
     try:
-        return Guard(Path(path), watch, alone=alone)
+        return Guard(Path(path), watch, ledger=ledger)
     except ConfigError as error:
         raise ConfigError(f"server.api_keys: {error}") from error
-
-
-def _check_unlimited(keys: Mapping[str, KeyOptions], path: Path) -> None:
-    for name, options in keys.items():
-        if options.requests_per_s or options.rows_per_s:
-            raise ConfigError(
-                f"{path}: the key {name} has requests_per_s or rows_per_s, which are counted in one"
-                " process: with more than one front end (server.frontends) no key may have them"
-            )
 
 
 def _content(path: Path) -> bytes:

@@ -18,6 +18,7 @@ from app.frontends.messages import (
 )
 from app.frontends.slots import Arena, Slot
 from app.frontends.state import State, decode_state
+from app.frontends.texts import Tokens
 from app.frontends.wire import Frame, Kind, WireError
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid
@@ -41,6 +42,7 @@ class RemoteEngine(Engine):
         super().__init__(SchedulerOptions(), observer)
         self.state = State()
         self._silent = False
+        self._tokens = Tokens()
         self._arena = arena
         self._channel: Channel | None = None
         self._watching: list[Callable[[], None]] = []
@@ -124,7 +126,7 @@ class RemoteEngine(Engine):
             for number in decode_numbers(frame.payload):
                 self._released(number)
         elif frame.kind is Kind.STATE:
-            self._become(decode_state(frame.payload))
+            self._become(decode_state(frame.payload, self._tokens))
         elif frame.kind is not Kind.BEAT:
             raise WireError(f"an engine does not say {frame.kind.name}")
 
@@ -151,13 +153,14 @@ class RemoteEngine(Engine):
 
     def _written(self, request: InferRequest) -> tuple[Slot, bytes]:
         """Return the request as the engine reads it. Raises ServingError."""
+        texts = self._tokens.found(request.inputs)
         try:
             placed, size = place(request.inputs)
             slot = self._arena.take(size)
         except ValueError as error:
             raise self._refused(request, str(error)) from error
         try:
-            payload = encode_request(request, time.monotonic(), slot, placed)
+            payload = encode_request(request, time.monotonic(), slot, placed, texts)
         except TypeError as error:  # a surrogate, or an integer of 65 bits
             self._arena.give(slot)
             raise self._refused(request, str(error)) from error

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from app.access.ledger import Ledger
 from app.frontends.group import Group, Shared
 from app.resolve import Config
 from app.settings import ConfigError
@@ -27,13 +28,13 @@ def front_ends_of(config: Config) -> Group | None:
         raise ConfigError("server.frontends: no transport that front ends could serve is named")
     settings: dict[str, Any] = {
         "api_keys": server.api_keys,
-        "alone": server.frontends == 1,
         "hung_s": server.frontend_hung_s,
         "log_level": server.log_level,
         "log_format": config.sections["log"].options.format,
         "tracing": asdict(config.sections["tracing"].options),
     }
-    return Group(server.frontends, server.frontend_slot_bytes, shared, settings)
+    ledger = Ledger.make() if server.api_keys else None
+    return Group(server.frontends, server.frontend_slot_bytes, shared, settings, ledger)
 
 
 def transports_of(config: Config, group: Group | None) -> Mapping[str, Transport]:
@@ -47,10 +48,6 @@ def transports_of(config: Config, group: Group | None) -> Mapping[str, Transport
 
 def _shared(config: Config, name: str) -> Shared:
     options = config.sections[name].options
-    if getattr(options, "unix_path", ""):
-        raise ConfigError(
-            f"{name}.unix_path: front ends (server.frontends) cannot share a Unix domain socket"
-        )
     built: Any = config.transports[name].build(options)
     if not hasattr(built, "share"):
         raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+from app.access.ledger import Ledger
 from app.frontends.settings import FrontEndSettings
 from app.frontends.supervisor import Addresses, FrontEnd
 from app.series import Counters, Family, Gauges
@@ -38,8 +39,10 @@ class Group:
         slot_bytes: int,
         shared: Mapping[str, Shared],
         settings: Mapping[str, Any],
+        ledger: Ledger | None = None,
     ) -> None:
         self.front_ends: list[FrontEnd] = []
+        self.ledger = ledger
         self._count = count
         self._slot_bytes = slot_bytes
         self._shared = shared
@@ -67,11 +70,11 @@ class Group:
                 requests.by[name], slots.by[name] = one.session.requests, one.session.slots
         return alive, starts, requests, slots
 
-    async def settled(self) -> None:
-        """Return once all have reported what they had heard by now; one that hangs is left out."""
+    async def settled(self, limit_s: float = _TELL_S) -> None:
+        """Return once all have reported what they had heard by now, after ``limit_s`` at most."""
         telling = [asyncio.ensure_future(one.told()) for one in self.front_ends]
         if telling:
-            _, late = await asyncio.wait(telling, timeout=_TELL_S)
+            _, late = await asyncio.wait(telling, timeout=limit_s)
             for one in late:
                 one.cancel()
 
@@ -114,6 +117,8 @@ class Group:
     async def _stop(self, grace_s: float) -> None:
         if self._starting is not None:
             self._starting.cancel()
+        for reserved in self._reserved.values():
+            reserved.release()
         for one in self.front_ends:
             one.stop(grace_s)
         if self._keeping:
@@ -132,6 +137,7 @@ class Group:
             memory=-1,
             transports={name: asdict(shared.options) for name, shared in self._shared.items()},
             shares={name: astuple(one.shares[number]) for name, one in self._reserved.items()},
+            ledger=self.ledger.descriptor if self.ledger else -1,
             **self._settings,
         )
 

@@ -5,7 +5,7 @@ Sans-IO. What a front end says is checked as what a stranger says would be.
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from app.frontends.slots import ALIGNED_BYTES, Slot, Whole
+from app.frontends.texts import Texts
 from app.frontends.wire import WireError
 from scheduler.errors import Code, ServingError
 from scheduler.types import Array, InferRequest, InferResponse, Timing
@@ -41,7 +42,8 @@ TraceIds: TypeAlias = tuple[str, str]
 class Sent:
     """A request as the engine gets it; ``deadline_s`` is on the clock that all processes share.
 
-    ``request`` has no inputs yet: ``placed`` says where they lie in ``slot``.
+    ``request`` has no inputs yet: ``placed`` says where they lie in ``slot``, and ``texts`` what is
+    to be looked up.
     """
 
     request: InferRequest
@@ -49,6 +51,7 @@ class Sent:
     slot: Slot
     placed: tuple[Placed, ...]
     trace: TraceIds | None
+    texts: tuple[Texts, ...] = ()
 
 
 def place(inputs: Mapping[str, Array], start: int = ALIGNED_BYTES) -> tuple[list[Placed], int]:
@@ -79,7 +82,11 @@ def read(whole: Whole, placed: Iterable[Placed]) -> dict[str, Array]:
 
 
 def encode_request(
-    request: InferRequest, now_s: float, slot: Slot, placed: Iterable[Placed]
+    request: InferRequest,
+    now_s: float,
+    slot: Slot,
+    placed: Iterable[Placed],
+    texts: Sequence[Texts] = (),
 ) -> bytes:
     """Return what the engine has to know. Raises TypeError for what no JSON can say."""
     endless = request.timeout_s == math.inf
@@ -91,7 +98,7 @@ def encode_request(
         None if endless else now_s + request.timeout_s,
         request.outputs, request.priority, request.version, request.key, request.shared,
         trace and (trace.trace_id, trace.span_id),
-        list(placed),
+        list(placed), [tuple(each) for each in texts],
     )  # fmt: skip
     return orjson.dumps(fields)
 
@@ -100,7 +107,7 @@ def decode_request(payload: bytes) -> Sent:
     """Return the request in ``payload``. Raises WireError."""
     try:
         (slot, model, rows, name, timeout_s, deadline_s, outputs, priority, version, key, shared,
-         trace, placed) = orjson.loads(payload)  # fmt: skip
+         trace, placed, texts) = orjson.loads(payload)  # fmt: skip
         for text in (model, name, version, key, *outputs):
             _check(type(text) is str, "a text")
         _check(type(rows) is int and type(priority) is int, "rows and priority")
@@ -111,7 +118,9 @@ def decode_request(payload: bytes) -> Sent:
             None if shared is None else {one: _numbers(which) for one, which in shared.items()},
         )  # fmt: skip
         deadline_s = math.inf if deadline_s is None else float(deadline_s)
-        return Sent(request, deadline_s, Slot(*_numbers(slot)), _placed(placed), _trace(trace))
+        where = _placed(placed)
+        found = _texts(texts, where) if texts else ()
+        return Sent(request, deadline_s, Slot(*_numbers(slot)), where, _trace(trace), found)
     except (ValueError, TypeError, AttributeError) as error:
         raise WireError(f"a request that is none: {error}") from error
 
@@ -177,6 +186,18 @@ def _placed(raw: Any) -> tuple[Placed, ...]:
         _check(type(start) is int and start >= 0, "a place")
         placed.append((name, dtype, _numbers(shape), start))
     return tuple(placed)
+
+
+def _texts(raw: Any, placed: Iterable[Placed]) -> tuple[Texts, ...]:
+    lengths = {name: shape[0] for name, dtype, shape, _ in placed
+               if dtype == "int64" and len(shape) == 1}  # fmt: skip
+    found = []
+    for name, feature, positions, texts in raw:
+        _check(type(feature) is str and len(positions) == len(texts) > 0, "a feature of texts")
+        _check(name in lengths and max(_numbers(positions)) < lengths[name], "a text's place")
+        _check(all(type(text) is str for text in texts), "a text")
+        found.append(Texts(name, feature, positions, texts))
+    return tuple(found)
 
 
 def _numbers(raw: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import uvloop
 
 from app import plugins, streams
 from app.access.guard import guard_of
+from app.access.ledger import Ledger
 from app.frontends.channel import Channel
 from app.frontends.client import RemoteEngine
 from app.frontends.heart import Heart
@@ -86,8 +87,9 @@ class _FrontEnd:
         reporter.connect(channel, engine)
         Heart(channel, self._settings.hung_s, engine.silent)
         try:
-            alone = self._settings.alone
-            engine.access = guard_of(self._settings.api_keys, observer.keyed, alone=alone)
+            keys, ledger = self._settings.api_keys, self._settings.ledger
+            known = Ledger(ledger) if ledger >= 0 else None
+            engine.access = guard_of(keys, observer.keyed, known)
             addresses = await self._listen(engine)
         except (OSError, ConfigError, plugins.PluginError) as error:
             channel.send(Frame(Kind.FAILED, 0, orjson.dumps(str(error))))

@@ -22,6 +22,7 @@ from app.frontends.messages import (
 from app.frontends.records import Keyed, decode_records
 from app.frontends.slots import ReadArena
 from app.frontends.state import encode_state
+from app.frontends.texts import looked_up
 from app.frontends.wire import Frame, Kind, WireError
 from app.tracing.far import FarTrace
 from scheduler.answers import not_within
@@ -106,7 +107,7 @@ class Session:
         if frame.kind is Kind.INFER:
             sent = decode_request(frame.payload)
             request = self._request(frame.number, sent)
-            self._begin(frame.number, self._infer(frame.number, request, sent.request.timeout_s))
+            self._begin(frame.number, self._infer(frame.number, request, sent))
         elif frame.kind is Kind.CANCEL:
             task = self._tasks.get(frame.number)
             if task is not None:
@@ -164,11 +165,14 @@ class Session:
         error = ServingError(Code.INTERNAL, "internal error")
         self._say(Frame(Kind.REFUSAL, number, encode_refusal(error)))
 
-    async def _infer(self, number: int, request: InferRequest, timeout_s: float) -> Frame:
-        """Answer; the client's own ``timeout_s`` is what it is told of, if it is over."""
+    async def _infer(self, number: int, request: InferRequest, sent: Sent) -> Frame:
+        """Answer; the client's own timeout is what it is told of, if it is over."""
+        timeout_s = sent.request.timeout_s
         try:
             if request.timeout_s <= 0:
                 raise not_within(timeout_s)
+            if sent.texts:
+                request = looked_up(self._engine, request, sent.texts)
             response = await self._engine.infer(request)
         except ServingError as error:
             if error.detail == not_within(request.timeout_s).detail:

@@ -15,15 +15,16 @@ class FrontEndSettings:
     """One front end's: its ``number``, and the descriptor of its ``memory``.
 
     ``transports`` has the options of each by name, ``shares`` the fields of its Share.
-    ``alone`` it is the only one. ``hung_s`` is how long the engine may say nothing, 0 for ever.
+    ``ledger`` is the descriptor of what keys have left, -1 for none; ``hung_s`` is how long the
+    engine may say nothing, 0 for ever.
     """
 
     number: int
     memory: int
     transports: Mapping[str, Mapping[str, Any]]
-    shares: Mapping[str, tuple[int, int, int, int]]
+    shares: Mapping[str, tuple[int, ...]]
     api_keys: str = ""
-    alone: bool = True
+    ledger: int = -1
     hung_s: float = 0.0
     log_level: str = "info"
     log_format: str = "text"

@@ -5,18 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
+from app.frontends.texts import FarVocabulary, Tokens
 from app.frontends.wire import WireError
 from scheduler.control import Refused
 from scheduler.engine import Engine
-from scheduler.errors import Code, ServingError
 from scheduler.models import not_served, still_loading
 from scheduler.types import ModelSpec, TensorSpec
 from scheduler.versions import LABELS
-
-_TEXTS = "texts for the ids of {}: front ends have no vocabularies (server.frontends)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +47,6 @@ class State:
         raise not_served(tuple(self.defaults), self.specs, model, version)
 
 
-@dataclass(frozen=True, slots=True)
-class NoVocabulary:
-    """Stands for the vocabulary of ``feature``, which only the engine has."""
-
-    feature: str
-
-    def ids_of(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Raise ServingError."""
-        del texts
-        raise ServingError(Code.UNSUPPORTED, _TEXTS.format(self.feature))
-
-
 def encode_state(engine: Engine) -> bytes:
     """Return what front ends need to know of ``engine``."""
     specs = engine.specs()
@@ -77,11 +62,11 @@ def encode_state(engine: Engine) -> bytes:
     })  # fmt: skip
 
 
-def decode_state(payload: bytes) -> State:
-    """Return the state in ``payload``. Raises WireError."""
+def decode_state(payload: bytes, tokens: Tokens) -> State:
+    """Return the state in ``payload``; its vocabularies give ``tokens``. Raises WireError."""
     try:
         fields = orjson.loads(payload)
-        specs = tuple(_spec(each) for each in fields.pop("specs"))
+        specs = tuple(_spec(each, tokens) for each in fields.pop("specs"))
         controlled = fields.pop("controlled")
         return State(
             refused=tuple(Refused(*each) for each in fields.pop("refused")),
@@ -118,9 +103,9 @@ def _fields(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _spec(fields: dict[str, Any]) -> ModelSpec:
+def _spec(fields: dict[str, Any], tokens: Tokens) -> ModelSpec:
     inputs, outputs = (tuple(map(_tensor, fields.pop(key))) for key in ("inputs", "outputs"))
-    vocabularies = {name: NoVocabulary(name) for name in fields.pop("vocabularies")}
+    vocabularies = {name: FarVocabulary(tokens, name) for name in fields.pop("vocabularies")}
     return ModelSpec(inputs=inputs, outputs=outputs, vocabularies=vocabularies, **fields)
 
 

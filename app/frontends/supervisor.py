@@ -20,6 +20,7 @@ from app.frontends.slots import ReadArena, make_memory
 from app.frontends.wire import Frame, Kind, WireError
 from scheduler.ended import how_ended
 from scheduler.engine import Engine
+from transports.sharing import Share
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +150,9 @@ class FrontEnd:
                 settings = replace(self._settings, memory=memory)
                 own.send(orjson.dumps(asdict(settings)))
                 inherited = [others.fileno(), memory]
-                inherited += [share[-1] for share in settings.shares.values() if share[-1] >= 0]
+                inherited += [settings.ledger] if settings.ledger >= 0 else []
+                shares = [Share(*fields) for fields in settings.shares.values()]
+                inherited += [one for each in shares for one in (each.udp, each.unix) if one >= 0]
                 return own, await _spawn(others.fileno(), inherited)
         except BaseException:
             own.close()

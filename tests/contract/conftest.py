@@ -12,6 +12,7 @@ from scheduler.backend import Backend
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
 from tests.contract.keyed import keyed, keyed_server
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.requests import as_json, as_protobuf
 from tests.fixtures.serving import AlreadyLoaded, Served, serving
 from tests.fixtures.wires import EVERY_WIRE, Wire, connect
@@ -27,12 +28,16 @@ def fake() -> FakeBackend:
 
 @pytest.fixture
 async def served_fake(
-    fake: FakeBackend, certificates: Path, front_ends: int
+    request: pytest.FixtureRequest,
+    fake: FakeBackend,
+    certificates: Path,
+    front_ends: MakeFrontEnds,
 ) -> AsyncIterator[Served]:
-    """The fake backend behind every transport."""
+    """The fake backend behind every transport; front ends have the one that is asked."""
+    wire = request.node.callspec.params.get("fake_wire", "")
     # On the loop itself a held run could never be let go.
     options = SchedulerOptions(inline_below_s=0.0)
-    async with serving(fake, certificates, options, front_ends=front_ends) as served:
+    async with serving(fake, certificates, options, front_ends=front_ends(only=wire)) as served:
         yield served
 
 
@@ -65,13 +70,13 @@ _shared = partial(pytest_asyncio.fixture, scope="module", loop_scope="module")
 
 @_shared(params=BACKENDS)
 async def served(
-    request: pytest.FixtureRequest, certificates: Path, front_ends: int
+    request: pytest.FixtureRequest, certificates: Path, front_ends: MakeFrontEnds
 ) -> AsyncIterator[Served]:
     """Each backend behind every transport, for all tests of a module."""
     backend: Backend = request.getfixturevalue(request.param)
     options = SchedulerOptions(max_request_rows=3 * backend.spec.max_batch_rows)
     loaded = AlreadyLoaded(backend)
-    async with serving(loaded, certificates, options, front_ends=front_ends) as running:
+    async with serving(loaded, certificates, options, front_ends=front_ends()) as running:
         yield running
 
 

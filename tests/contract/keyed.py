@@ -18,6 +18,7 @@ import pytest_asyncio
 from app.access.guard import Guard
 from backends.fake import FakeBackend, FakeOptions
 from scheduler.errors import Code
+from tests.fixtures.behind_front_ends import MakeFrontEnds, backdate
 from tests.fixtures.requests import as_json, as_protobuf, random_request
 from tests.fixtures.serving import Served, serving
 from transports.http3.client import Http3Client
@@ -48,19 +49,32 @@ class Keyed:
     served: Served
     file: Path
     clock_s: list[float]
-    counted: Counter[tuple[str, str]]
     asks: dict[str, Ask]
     channels: dict[str, grpc.aio.Channel]
 
+    async def counted(self) -> Counter[tuple[str, str]]:
+        """Return the requests by the name of their key, and what became of them."""
+        await self.served.settled()
+        return self.served.recorder.keys
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass for the limits."""
+        self.clock_s[0] += seconds
+        if self.served.front_ends is not None:
+            backdate(self.served.front_ends.ledger, seconds)
+
     def write(self, **limits: str) -> None:
         """Put the keys into the file, the ranker's with ``limits``."""
-        said = "\n".join(f"{name} = {value}" for name, value in limits.items())
-        hashes = [hashlib.sha256(key.encode()).hexdigest() for key in (KEY, OLD)]
-        other = hashlib.sha256(OTHER.encode()).hexdigest()
-        text = f"[ranker]\nsha256 = {hashes}\n{said}\n[other]\nsha256 = '{other}'\n"
-        draft = self.file.with_suffix(".draft")
-        draft.write_text(text)
-        draft.replace(self.file)
+        write_keys(self.file, "\n".join(f"{name} = {value}" for name, value in limits.items()))
+
+
+def write_keys(file: Path, said: str) -> None:
+    """Put the keys into ``file``; ``said`` is about the ranker's."""
+    hashes = [hashlib.sha256(key.encode()).hexdigest() for key in (KEY, OLD)]
+    other = hashlib.sha256(OTHER.encode()).hexdigest()
+    draft = file.with_suffix(".draft")
+    draft.write_text(f"[ranker]\nsha256 = {hashes}\n{said}\n[other]\nsha256 = '{other}'\n")
+    draft.replace(file)
 
 
 def http_outcome(status: int, headers: Headers, body: bytes) -> Outcome:
@@ -90,10 +104,13 @@ def grpc_asker(channel: grpc.aio.Channel, spec: Any) -> Ask:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def keyed_server(
-    certificates: Path, tmp_path_factory: pytest.TempPathFactory
+    certificates: Path, front_ends: MakeFrontEnds, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Keyed]:
     fake = FakeBackend(FakeOptions(max_batch_rows=64))
-    async with serving(fake, certificates) as served, AsyncExitStack() as stack:
+    file = tmp_path_factory.mktemp("keys") / "keys.toml"
+    write_keys(file, "")
+    running = serving(fake, certificates, front_ends=front_ends(api_keys=str(file)))
+    async with running as served, AsyncExitStack() as stack:
         spec = served.engine.spec("")
         client = httpx.AsyncClient(base_url=served.urls["http"], timeout=20)
         http = await stack.enter_async_context(client)
@@ -120,22 +137,19 @@ async def keyed_server(
             "http3": ask_http3,
             **{name: grpc_asker(channel, spec) for name, channel in channels.items()},
         }
-        file = tmp_path_factory.mktemp("keys") / "keys.toml"
-        state = Keyed(served, file, [0.0], Counter(), asks, channels)
-        yield state
+        yield Keyed(served, file, [0.0], asks, channels)
 
 
-@pytest.fixture
-def keyed(keyed_server: Keyed) -> Keyed:
-    """Fresh keys without limits, and a clock that stands still."""
+@pytest_asyncio.fixture(loop_scope="module")
+async def keyed(keyed_server: Keyed) -> Keyed:
+    """Fresh keys without limits, and a clock that stands still, or seems to: rates are low."""
     keyed_server.write()
-    keyed_server.counted.clear()
-
-    def count(key: str, outcome: str) -> None:
-        keyed_server.counted[key, outcome] += 1
-
-    clock_s = keyed_server.clock_s
-    keyed_server.served.engine.access = Guard(keyed_server.file, count, lambda: clock_s[0])
+    await keyed_server.counted()
+    served, clock_s = keyed_server.served, keyed_server.clock_s
+    served.recorder.keys.clear()
+    keyed_server.passes(1e9)  # nothing of what others asked is held against anybody
+    count = served.recorder.keyed
+    served.engine.access = Guard(keyed_server.file, count, lambda: clock_s[0])
     return keyed_server
 
 

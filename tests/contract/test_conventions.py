@@ -12,6 +12,7 @@ import pytest
 
 from backends.fake import FakeBackend
 from scheduler.errors import Code
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.oip_grpc import OipClient
 from tests.fixtures.serving import Served, serving
 from transports.http3.client import Http3Client
@@ -25,8 +26,10 @@ BROKEN = b"\xff\xff"
 
 
 @pytest.fixture
-async def running(certificates: Path) -> AsyncIterator[Served]:
-    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+async def running(certificates: Path, front_ends: MakeFrontEnds) -> AsyncIterator[Served]:
+    async with serving(
+        FakeBackend(FakeBackend.Options()), certificates, front_ends=front_ends()
+    ) as served:
         yield served
 
 
@@ -53,6 +56,7 @@ async def test_a_refusal_is_reported_with_its_trace_and_its_own_name(
 ) -> None:
     headers = await send_broken(running, transport, traceparent=TRACEPARENT, x_request_id="mine")
     assert headers["x-request-id"] == "mine"
+    await running.settled()
     (record,) = running.recorder.answers
     assert record.code is Code.INVALID_REQUEST
     assert (record.request_id, record.trace_id) == ("mine", TRACE)
@@ -67,6 +71,7 @@ async def test_a_request_without_a_name_goes_by_its_trace(running: Served, trans
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_request_with_neither_is_given_a_name(running: Served, transport: str) -> None:
     headers = await send_broken(running, transport, traceparent=f"00-{'0' * 32}-{'1' * 16}-01")
+    await running.settled()
     (record,) = running.recorder.answers
     assert headers["x-request-id"] == record.request_id
     assert record.request_id.strip("0")

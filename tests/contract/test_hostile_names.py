@@ -14,6 +14,8 @@ from app.repository.places import place_of
 from app.repository.repository import Repository
 from app.resolve import resolve
 from backends.fake import FakeBackend, FakeOptions
+from scheduler.routing import Routes
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.oip_grpc import SERVICE as OIP
 from tests.fixtures.raw_http import raw
 from tests.fixtures.serving import Served, serving
@@ -31,7 +33,7 @@ module = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(
-    certificates: Path, tmp_path_factory: pytest.TempPathFactory
+    certificates: Path, front_ends: MakeFrontEnds, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Served]:
     """A server whose clients may load models from a repository."""
     home = tmp_path_factory.mktemp("home")
@@ -41,11 +43,14 @@ async def served(
     flags = ["--backend=fake", "--repository", str(home / "repository")]
     config, _ = resolve([*flags, "--repository-mode=explicit"])
     options = config.repository.options
-    async with serving(FakeBackend(FakeOptions(name="here")), certificates) as running:
+    fake, far = FakeBackend(FakeOptions(name="here")), front_ends()
+    async with serving(fake, certificates, front_ends=far) as running:
         engine, observer = running.engine, PrometheusObserver()
         repository = Repository(engine, place_of(options), options, config.planner, observer, 1.0)
         await repository.start()
         engine.control = repository
+        engine.route("here", Routes())  # whoever watches looks again
+        await running.settled()
         yield running
 
 

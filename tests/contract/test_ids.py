@@ -14,6 +14,7 @@ from scheduler.errors import Code, Missed
 from scheduler.types import Batch, InferRequest, ModelSpec
 from tests.contract.every_wire import Asker, every_wire
 from tests.fixtures.artifacts import load
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.ids import POLICIES, bags_of, mapped, with_bags
 from tests.fixtures.native import load_native
 from tests.fixtures.onnx import load_onnx
@@ -30,9 +31,9 @@ Wires: TypeAlias = dict[str, Asker]
 
 
 @pytest.fixture
-async def served(certificates: Path) -> AsyncIterator[Served]:
+async def served(certificates: Path, front_ends: MakeFrontEnds) -> AsyncIterator[Served]:
     backend = FakeBackend(FakeOptions(sparse_features=5, ids=OPTION))
-    async with serving(backend, certificates) as running:
+    async with serving(backend, certificates, front_ends=front_ends()) as running:
         yield running
 
 
@@ -90,9 +91,10 @@ async def test_every_policy_holds_on_every_wire_and_counts(served: Served) -> No
 
 @pytest.mark.slow
 async def test_every_backend_has_every_policy_on_every_wire(
-    real: Backend, certificates: Path
+    real: Backend, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with serving(real, certificates) as served, every_wire(served) as wires:
+    far = front_ends()
+    async with serving(real, certificates, front_ends=far) as served, every_wire(served) as wires:
         await check_every_policy(served, real, wires)
     real.close()
 

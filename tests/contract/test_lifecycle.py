@@ -11,6 +11,7 @@ from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
 from tests.contract.conftest import encode
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.gates import Gate
 from tests.fixtures.requests import random_request
 from tests.fixtures.serving import Served, serving
@@ -93,10 +94,11 @@ async def test_a_deadline_that_passes_in_the_queue_means_the_request_never_runs(
 
 @pytest.mark.parametrize("name", EVERY_WIRE)
 async def test_a_full_queue_refuses_at_once_and_names_its_limit(
-    name: str, fake: FakeBackend, gate: Gate, certificates: Path
+    name: str, fake: FakeBackend, gate: Gate, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
     options = SchedulerOptions(max_queue_rows=64)
-    async with serving(fake, certificates, options) as served, connect(name, served) as wire:
+    server = serving(fake, certificates, options, front_ends=front_ends(only=name))
+    async with server as served, connect(name, served) as wire:
         running = ask(wire, served, rows=1)
         await gate.began()
         waiting = ask(wire, served, rows=60)

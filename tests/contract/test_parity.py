@@ -15,6 +15,7 @@ from scheduler.options import SchedulerOptions
 from tests.contract.behaviours import BEHAVIOURS, MAX_ROWS, Behaviour
 from tests.contract.every_wire import Outcome, every_wire
 from tests.contract.parity_table import table
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.serving import serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
@@ -23,11 +24,13 @@ Found: TypeAlias = Mapping[str, Mapping[str, Outcome]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def found(certificates: Path) -> Found:
+async def found(certificates: Path, front_ends: MakeFrontEnds) -> Found:
     """Everything asked of every wire, of one server."""
     fake = FakeBackend(FakeOptions(max_batch_rows=64))
     options = SchedulerOptions(max_request_rows=MAX_ROWS)
-    async with serving(fake, certificates, options) as served, every_wire(served) as wires:
+    far = front_ends()
+    running = serving(fake, certificates, options, front_ends=far)
+    async with running as served, every_wire(served) as wires:
         return {
             behaviour.name: {
                 wire: await behaviour.ask(asker, fake) for wire, asker in wires.items()

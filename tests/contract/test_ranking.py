@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from backends.fake import FakeBackend
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.ranking import Ranked, random_ranked
 from tests.fixtures.ranking_wires import RankingWires, ranking_wires
 from tests.fixtures.requests import DENSE, LENGTHS, dense_width, features
@@ -42,9 +43,11 @@ async def test_every_form_on_every_wire_scores_as_the_request_spelled_out(
 
 
 async def test_what_candidates_share_reaches_the_backend_over_every_wire(
-    fake_backend: FakeBackend, certificates: Path
+    fake_backend: FakeBackend, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with serving(fake_backend, certificates) as served, ranking_wires(served) as wires:
+    far = front_ends()
+    running = serving(fake_backend, certificates, front_ends=far)
+    async with running as served, ranking_wires(served) as wires:
         ranked, before = asked(served, rows=2, seed=8), len(fake_backend.batches)
         outcomes = await wires.ranked(ranked)
         batches = list(fake_backend.batches)[before:]

@@ -12,9 +12,9 @@ import pytest
 
 from backends.fake import FakeBackend
 from scheduler.errors import Code
-from scheduler.options import SchedulerOptions
 from scheduler.routing import MAX_KEY_CHARS, Part, Routes, pick
 from scheduler.types import InferRequest, ModelSpec
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.gates import Watched
 from tests.fixtures.oip_grpc import SERVICE, message_of
 from tests.fixtures.oip_http import json_body
@@ -93,10 +93,10 @@ WIRES = (
 
 
 @pytest.fixture
-async def clients(certificates: Path) -> AsyncIterator[Clients]:
+async def clients(certificates: Path, front_ends: MakeFrontEnds) -> AsyncIterator[Clients]:
     backend = FakeBackend(FakeBackend.Options())
     async with (
-        serving(backend, certificates, SchedulerOptions()) as served,
+        serving(backend, certificates, front_ends=front_ends()) as served,
         contextlib.AsyncExitStack() as to,
     ):
         await served.engine.load(Watched(version="2"))

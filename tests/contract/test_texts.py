@@ -16,6 +16,7 @@ from backends.ids.vocabulary import Vocabulary
 from scheduler.errors import Missed
 from scheduler.types import Array, InferRequest
 from tests.contract.every_wire import Asker, HttpAsker, every_wire
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.ids import with_bags
 from tests.fixtures.serving import Served, serving
 from transports.codecs.oip_texts import MAX_TEXT_BYTES
@@ -48,8 +49,10 @@ def backend() -> TextBackend:
 
 
 @pytest.fixture
-async def served(backend: TextBackend, certificates: Path) -> AsyncIterator[Served]:
-    async with serving(backend, certificates) as running:
+async def served(
+    backend: TextBackend, certificates: Path, front_ends: MakeFrontEnds
+) -> AsyncIterator[Served]:
+    async with serving(backend, certificates, front_ends=front_ends()) as running:
         yield running
 
 

@@ -19,6 +19,7 @@ from app.tracing.tracing import traced
 from backends.fake import FakeBackend
 from scheduler.observer import Answered, Computed, Observer
 from scheduler.options import SchedulerOptions
+from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.collector import Collector, attributes, grpc_collector, http_collector
 from tests.fixtures.gates import Gate
 from tests.fixtures.oip_grpc import message_of
@@ -42,19 +43,24 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    collector: Collector, certificates: Path, ratio: float = 1.0, protocol: str = "grpc"
+    collector: Collector,
+    certificates: Path,
+    front_ends: MakeFrontEnds,
+    ratio: float = 1.0,
 ) -> AsyncIterator[Watched]:
     ends: list[Callable[[], Awaitable[None]]] = []
 
+    tracing = TracingOptions(collector.url, "grpc", ratio, "scores")
+
     def watch(recorder: Observer) -> Observer:
-        options = TracingOptions(collector.url, protocol, ratio, "scores")
-        observer, end = traced(recorder, options)
+        observer, end = traced(recorder, tracing)
         ends.append(end)
         return observer
 
     # On the loop itself a held run could never be let go.
     options = SchedulerOptions(inline_below_s=0.0)
-    async with serving(FakeBackend(FakeBackend.Options()), certificates, options, watch) as served:
+    fake, far = FakeBackend(FakeBackend.Options()), front_ends(tracing=tracing)
+    async with serving(fake, certificates, options, watch, far) as served:
         yield Watched(served, collector, ends[0])
 
 
@@ -129,9 +135,9 @@ WIRES: dict[str, tuple[Callable[[Served, Mapping[str, str]], Awaitable[None]], s
 
 
 async def test_a_request_goes_from_its_sender_to_the_computing_in_one_trace_over_every_wire(
-    collector: Collector, certificates: Path
+    collector: Collector, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with watched(collector, certificates) as running:
+    async with watched(collector, certificates, front_ends) as running:
         for ask, _, _ in WIRES.values():
             await ask(running.served, {"traceparent": SAMPLED, "tracestate": "shop=7"})
         await running.end()
@@ -174,9 +180,9 @@ def children(collector: Collector, parent: Span) -> list[Span]:
 
 
 async def test_a_batch_is_linked_to_every_traced_request_in_it(
-    collector: Collector, certificates: Path
+    collector: Collector, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with watched(collector, certificates) as running, AsyncExitStack() as undo:
+    async with watched(collector, certificates, front_ends) as running, AsyncExitStack() as undo:
         served = running.served
         assert isinstance(served.backend, FakeBackend)
         served.backend.before_run = gate = Gate()
@@ -200,9 +206,9 @@ async def test_a_batch_is_linked_to_every_traced_request_in_it(
 
 
 async def test_of_requests_without_a_trace_a_share_is_traced_and_others_as_their_sender_says(
-    collector: Collector, certificates: Path
+    collector: Collector, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with watched(collector, certificates, ratio=0.0) as running:
+    async with watched(collector, certificates, front_ends, ratio=0.0) as running:
         for headers in ({}, {"traceparent": UNSAMPLED}, {"traceparent": "nonsense"}):
             await ask_http(running.served, headers)
         await ask_http(running.served, {"traceparent": SAMPLED})
@@ -212,9 +218,9 @@ async def test_of_requests_without_a_trace_a_share_is_traced_and_others_as_their
 
 
 async def test_an_errors_span_says_what_it_was_and_who_is_to_blame(
-    collector: Collector, certificates: Path
+    collector: Collector, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with watched(collector, certificates) as running:
+    async with watched(collector, certificates, front_ends) as running:
         served = running.served
         assert isinstance(served.backend, FakeBackend)
         await ask_http(served, {}, "/v1/models/nobody/versions/7/predict")
@@ -236,11 +242,12 @@ async def test_an_errors_span_says_what_it_was_and_who_is_to_blame(
 
 
 async def test_what_is_reported_names_the_trace_that_was_begun_for_it(
-    collector: Collector, certificates: Path
+    collector: Collector, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    async with watched(collector, certificates) as running:
+    async with watched(collector, certificates, front_ends) as running:
         await ask_http(running.served, {})
         await running.end()
+        await running.served.settled()
         (record,) = running.served.recorder.answers
     (request,) = collector.named("POST /v1/predict")
     assert record.trace is not None

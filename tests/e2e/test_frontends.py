@@ -238,7 +238,6 @@ async def test_sigterm_answers_what_is_under_way_and_ends_everything(process: Pr
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--http-unix-path=x.sock"], "http.unix_path: front ends (server.frontends) cannot share"),
         (["--transports=admin"], "server.frontends: no transport that front ends could serve"),
         (["--server-frontend-slot-bytes=1000000"], "frontend_slot_bytes must be a power of two"),
         (["--frontends=65"], "frontends must be 0 to 64, got 65"),

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import orjson
@@ -27,6 +28,7 @@ from app.frontends.messages import (
 from app.frontends.records import decode_records, encode_records
 from app.frontends.slots import LEAST_BYTES, Blocks, Slot, block_bytes
 from app.frontends.state import decode_state
+from app.frontends.texts import Tokens
 from app.frontends.wire import MAX_PACKET_BYTES, Frame, Kind, Unpacker, WireError, packed
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
@@ -174,7 +176,13 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize(
     "decode",
-    [decode_request, decode_answer, decode_refusal, decode_state, lambda x: [*decode_records(x)]],
+    [
+        decode_request,
+        decode_answer,
+        decode_refusal,
+        partial(decode_state, tokens=Tokens()),
+        lambda x: [*decode_records(x)],
+    ],
 )
 @quick
 @given(payload=st.binary(max_size=200) | JSON.map(_dumped))

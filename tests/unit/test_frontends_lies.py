@@ -67,7 +67,7 @@ async def test_a_tensor_that_is_not_in_its_slot_is_not_looked_at(
 async def _lie(both: Far, slot: Slot, placed: list[object]) -> None:
     fields = [
         (slot.offset, slot.size, slot.generation), "fake", 1, "", None, None, [], 0, "", "", None,
-        None, placed,
+        None, placed, [],
     ]  # fmt: skip
     both.to_engine.send(Frame(Kind.INFER, 7, orjson.dumps(fields)))
     await _given_up(both)

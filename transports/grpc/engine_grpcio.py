@@ -16,15 +16,16 @@ from transports.grpc.credentials import server_credentials
 from transports.grpc.listen import listen, listen_unix
 from transports.grpc.methods import Arrival, Methods, Reply, Stream, Unary
 from transports.grpc.options import HEADROOM, GrpcOptions
+from transports.sharing import Share
 
 
 class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
-    """Serve ``methods``; other processes may do so on the same port if it is ``shared``."""
+    """Serve ``methods``; with a ``share`` other processes do so on the same port."""
 
-    def __init__(self, options: GrpcOptions, methods: Methods, *, shared: bool = False) -> None:
+    def __init__(self, options: GrpcOptions, methods: Methods, share: Share | None = None) -> None:
         self._options = options
-        self._shared = shared
-        self._server = grpc.aio.server(options=_channel_arguments(options, shared=shared))
+        self._shared = share is not None
+        self._server = grpc.aio.server(options=_channel_arguments(options, shared=self._shared))
         self._methods = methods
 
     def service(self, handler_call_details: Any) -> Any:

@@ -8,8 +8,11 @@ from urllib.parse import quote
 
 import grpc
 
-from transports.unix import listening_socket
+from transports.grpc.options import GrpcOptions
+from transports.unix import ClaimedPath, listening_socket
 
+# Connections the kernel holds until they are accepted.
+BACKLOG = 2048
 # What a name such as "localhost" may resolve to on a machine without IPv6.
 _FAMILY_MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -65,6 +68,20 @@ async def reserved_sockets(host: str, port: int) -> list[socket.socket]:
         for each in (await bound_sockets(host, port))[0]:
             each.close()
     return (await bound_sockets(host, port, shared=True))[0]
+
+
+def reserved_path(options: GrpcOptions) -> ClaimedPath | None:
+    """Return what holds the path of a Unix domain socket for others to share, None without one.
+
+    Raises OSError if anybody else has it, or it cannot be shared.
+    """
+    address = options.unix_address
+    if address is not None and options.engine == "grpcio":
+        raise OSError(
+            "unix_path: grpcio makes its socket itself, so that front ends (server.frontends)"
+            " cannot share one; engine nghttp2 can"
+        )
+    return ClaimedPath(address, BACKLOG) if address else None
 
 
 async def bound_sockets(

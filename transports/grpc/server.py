@@ -8,7 +8,7 @@ from transports.grpc import health, inference, predict, reflection
 from transports.grpc.admission import Admission
 from transports.grpc.calls import Calls
 from transports.grpc.engine_grpcio import GrpcioServer
-from transports.grpc.listen import reserved_sockets
+from transports.grpc.listen import reserved_path, reserved_sockets
 from transports.grpc.management import Management
 from transports.grpc.methods import Methods
 from transports.grpc.nghttp2.server import Nghttp2Server
@@ -43,10 +43,17 @@ class GrpcTransport:
         self._server: GrpcioServer | Nghttp2Server | None = None
 
     async def reserve(self, count: int) -> Reserved:
-        """Hold the port for so many processes. Raises OSError: it is taken."""
-        held = await reserved_sockets(self._options.host, self._options.port)
-        port: int = held[0].getsockname()[1]
-        return Reserved(port, count, held)
+        """Hold the port, and the path, for so many processes. Raises OSError: one is taken."""
+        options = self._options
+        held = await reserved_sockets(options.host, options.port) if options.host else []
+        try:
+            unix = reserved_path(options)
+        except OSError:
+            for each in held:
+                each.close()
+            raise
+        port: int = held[0].getsockname()[1] if held else 0
+        return Reserved(port, count, held, unix=unix)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen and serve; return the addresses.
@@ -59,7 +66,7 @@ class GrpcTransport:
         services = _services(engine, options)
         methods = _methods(services, options, engine)
         kind = Nghttp2Server if options.engine == "nghttp2" else GrpcioServer
-        server = kind(options, methods, shared=share is not None)
+        server = kind(options, methods, share)
         addresses = await server.start()
         self._services, self._server = services, server
         return addresses

@@ -17,7 +17,7 @@ from transports.http.standing import CLOSE, StandingHeaders
 from transports.http.unsent import Unsent
 from transports.sharing import Reserved, Share
 from transports.tls import RenewedContext
-from transports.unix import listening_socket
+from transports.unix import ClaimedPath, listening_socket
 
 ALPN = ["http/1.1"]
 CLIENT_CERTIFICATES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
@@ -85,9 +85,16 @@ class HttpTransport:
         self._listener: Listener | None = None
 
     async def reserve(self, count: int) -> Reserved:
-        """Hold the port for so many processes. Raises OSError: it is taken."""
-        held = reserve(self._options.host, self._options.port, socket.SOCK_STREAM)
-        return Reserved(port_of(held), count, [held])
+        """Hold the port, and the path, for so many processes. Raises OSError: one is taken."""
+        options = self._options
+        with contextlib.ExitStack() as undo:
+            held = []
+            if options.host:
+                held.append(reserve(options.host, options.port, socket.SOCK_STREAM))
+                undo.callback(held[0].close)
+            unix = ClaimedPath(self._unix, options.backlog) if self._unix else None
+            undo.pop_all()
+        return Reserved(port_of(held[0]) if held else 0, count, held, unix=unix)
 
     async def start(self, engine: Engine) -> tuple[str, ...]:
         """Listen; return the URLs with the real port.
@@ -100,7 +107,9 @@ class HttpTransport:
             bound = self._bind()
             for taken in bound:
                 undo.callback(taken.close)
-            if self._unix is not None:
+            if self.share is not None:
+                bound += filter(None, [self.share.unix_socket])
+            elif self._unix is not None:
                 bound.append(self._unix.claim(lambda path: listening_socket(path, options.backlog)))
             undo.pop_all()
         self._listener = self._new_listener(engine)
@@ -126,9 +135,11 @@ class HttpTransport:
 
     def _bind(self) -> list[socket.socket]:
         options, share = self._options, self.share
+        if not options.host:
+            return []
         if share is not None:
             return [bind(options.host, share.port, socket.SOCK_STREAM, shared=True)]
-        return [bind(options.host, options.port, socket.SOCK_STREAM)] if options.host else []
+        return [bind(options.host, options.port, socket.SOCK_STREAM)]
 
     def _new_listener(self, engine: Engine) -> Listener:
         options = self._options

@@ -11,17 +11,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import grpc
 
 from scheduler.errors import Code, ServingError
-from transports.grpc.listen import bound_sockets
+from transports.grpc.listen import BACKLOG, bound_sockets
 from transports.grpc.methods import Methods, Reply
 from transports.grpc.nghttp2 import limits
 from transports.grpc.nghttp2.budget import Budget
 from transports.grpc.nghttp2.connection import Connection
 from transports.grpc.options import GrpcOptions
+from transports.sharing import Share
 from transports.tls import RenewedContext
 from transports.unix import listening_socket
 
-# Connections the kernel holds until they are accepted.
-_BACKLOG = 2048
 # The end of the grace is for the last answers, which say so, to leave; without one it is the least.
 _FLUSH_S = 0.5
 _LEAST_FLUSH_S = 0.1
@@ -29,11 +28,11 @@ _CUT = Reply(grpc.StatusCode.UNAVAILABLE, detail="the server stopped before ther
 
 
 class Nghttp2Server:
-    """Serve ``methods``; other processes may do so on the same port if it is ``shared``."""
+    """Serve ``methods``; with a ``share`` other processes do so on the same port, or path."""
 
-    def __init__(self, options: GrpcOptions, methods: Methods, *, shared: bool = False) -> None:
+    def __init__(self, options: GrpcOptions, methods: Methods, share: Share | None = None) -> None:
         self._options = options
-        self._shared = shared
+        self._share = share
         self._methods = methods
         self._budget = Budget(options.max_buffered_bytes)
         self._unix = options.unix_address
@@ -59,11 +58,15 @@ class Nghttp2Server:
         options = self._options
         if options.host:
             tls = RenewedContext.of(options.tls_files, ["h2"]) if options.tls_files else None
-            bound, address = await bound_sockets(options.host, options.port, shared=self._shared)
+            bound, address = await bound_sockets(
+                options.host, options.port, shared=self._share is not None
+            )
             await self.serve(bound, tls)
             yield f"{'grpcs' if tls else 'grpc'}://{address}"
         if self._unix is not None:
-            await self.serve([self._unix.claim(lambda path: listening_socket(path, _BACKLOG))])
+            shared = self._share.unix_socket if self._share else None
+            claim = self._unix.claim
+            await self.serve([shared or claim(lambda path: listening_socket(path, BACKLOG))])
             yield self._unix.url
 
     async def serve(
@@ -77,7 +80,7 @@ class Nghttp2Server:
                     self._connection,
                     sock=each,
                     ssl=tls,
-                    backlog=_BACKLOG,
+                    backlog=BACKLOG,
                     ssl_handshake_timeout=patience_s,
                 )
             )
