@@ -9,6 +9,7 @@ from backends.dlrm.forward.layout import table_layout
 from backends.dlrm.forward.model import Dlrm, Floats, Linear
 from backends.dlrm.gather import DENSE, DENSE_ROWS, IDS
 from backends.native_dlrm import kernels
+from backends.native_dlrm.one_row import OneRow, pack
 from scheduler.types import Array
 
 # Enough rows for BLAS to be at its best; their activations stay in the second-level cache.
@@ -24,6 +25,7 @@ class Weights:
         self.dense = [_transposed(layer) for layer in dlrm.dense]
         self.over = [_transposed(layer) for layer in dlrm.over]
         self.layout = table_layout(dlrm)
+        self.packed = pack(dlrm)
 
 
 class Forward:
@@ -37,6 +39,7 @@ class Forward:
         # Each layer reads one buffer and writes the other.
         self._buffers = [np.empty(_BLOCK_ROWS * width, np.float32) for _ in range(2)]
         self._vectors = np.empty((len(dlrm.tables) + 1, dlrm.dim), np.float32)
+        self._one_row = OneRow(weights.packed, dlrm) if weights.packed else None
 
     def run(self, inputs: Mapping[str, Array]) -> Floats:
         """Return the scores of a gathered batch, (rows,), in memory of their own."""
@@ -46,6 +49,9 @@ class Forward:
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
         rows = len(dense_rows)
         ends = np.cumsum(lengths, dtype=np.int64).reshape(len(self._weights.dlrm.tables), rows)
+        if rows == 1 and self._one_row:
+            memory = self._weights.layout, self._vectors
+            return np.asarray([self._one_row.run(dense, ids, ends, memory)], np.float32)
         scores = np.empty(rows, np.float32)
         # NaN and infinity are a client's to send: they stay in their row, and are no warning.
         with np.errstate(all="ignore"):

@@ -49,8 +49,10 @@ def live_tables(
 ) -> LiveTables | NoTables:
     """Return the tables of ``plan`` by the features' names, or what says why they cannot change."""
     try:
-        ours = isinstance(plan.compute, Fused | Lean)
-        tables = plan.compute.tables if ours else _of_artifact(plan)
+        if isinstance(plan.compute, Fused | Lean):
+            tables = plan.compute.tables
+        else:
+            tables = _of_artifact(plan)
         check_bounds(tables)
     except (_UnreachableError, LoadError) as error:
         return NoTables(str(error))

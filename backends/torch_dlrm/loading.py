@@ -22,7 +22,7 @@ from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
 from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.live import NoTables, live_tables
-from backends.torch_dlrm.options import FUSED, LEAN, TorchDlrmOptions
+from backends.torch_dlrm.options import LEAN, TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.runtime import Runtime
@@ -88,13 +88,13 @@ def _serving(
         return plan.compute
     _check_device(device, plan.derived)
     (lanes, threads), rows = parallelism, options.max_batch_rows
-    if device.type != "cpu":
+    if device.type != "cpu" and not isinstance(plan.compute, Fused):
         form = Form(facts.layout, facts.dense_features)
         return artifact_on_gpu(plan.compute, form, lanes, rows, Gpu(device))
 
     def make_gather() -> Gather:
         staging = Staging(facts.layout, facts.dense_features, rows, np.empty)
-        if plan.name == FUSED:
+        if isinstance(plan.compute, Fused):
             return staging.gather_patterns
         return staging.gather_distinct if plan.name == LEAN else staging.gather
 

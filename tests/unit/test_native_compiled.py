@@ -14,6 +14,7 @@ from backends.compiled.build import NoKernelError
 from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
 from backends.dlrm.forward.compiler import load_library
 from backends.dlrm.forward.model import Kind
+from backends.dlrm.forward.triples import as_triples
 from backends.dlrm.gather import DENSE
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
 
@@ -146,3 +147,33 @@ def test_a_folder_that_is_none_and_a_compiler_that_fails_are_reasons(
     monkeypatch.setattr(build, "_COMPILERS", (failing,))
     with pytest.raises(NoKernelError, match="failed"):
         load_library(tmp_path)
+
+
+def test_whole_numbers_of_three_bytes_stand_for_weights_of_one_size_only() -> None:
+    random = np.random.default_rng(4)
+    panels = random.standard_normal((3, 200, 16)).astype(np.float32)
+    panels[1, :, 5] = 0
+    made = as_triples(panels)
+    assert made is not None
+    bytes_of = np.pad(
+        made.numbers[: panels.size * 3].reshape(*panels.shape, 3), [(0, 0)] * 3 + [(1, 0)]
+    )
+    unpacked = bytes_of.view("<i4")[..., 0].astype(np.float64)
+    gap = np.abs(unpacked * made.scale.reshape(3, 1, 16) - panels)
+    assert (gap <= np.abs(panels).max(axis=1, keepdims=True) * 2.0**-23).all()
+    panels[2, 7, 3] = 100
+    assert as_triples(panels) is None
+
+
+def test_weights_of_many_sizes_are_read_as_they_are(kernel: Kernel) -> None:
+    shape = Shape(("int8",) * 3, 16, dense=(40,), over=(96, 8))
+    model = make_dlrm(shape)
+    model.dlrm.over[1].weight[3] *= 1e-6
+    model.dlrm.over[1].weight[3, 5] = 1
+    weights = CompiledWeights(model.dlrm, kernel)
+    assert weights.model.dense[0].triples
+    assert not weights.model.over[1].triples
+    for rows in (1, 2, 3):
+        inputs = make_inputs(shape, rows)
+        gap = np.abs(CompiledForward(weights).run(inputs) - model.expected(inputs))
+        assert gap.max() <= 2e-6

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backends.dlrm.forward.model import Kind
+from backends.dlrm.gather import DENSE
 from backends.native_dlrm.jit import keep_compiled_in
 from tests.fixtures.random_dlrm import Shape, make_dlrm, make_inputs
 
@@ -29,3 +30,43 @@ def test_a_forward_is_that_of_float64(
         scores = Forward(Weights(model.dlrm)).run(inputs)
         scale = 1.0 if sigmoid else max(1.0, float(np.abs(expected).max()))
         assert np.abs(scores - expected).max() <= 1e-6 * scale
+
+
+@pytest.mark.parametrize("sigmoid", [False, True])
+def test_a_forward_of_one_row_is_that_of_float64(kernel_cache: Path, sigmoid: bool) -> None:
+    keep_compiled_in(kernel_cache)
+    from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+
+    shapes = [
+        *(Shape((kind,) * 3, 6, mean=kind == "fp16", sigmoid=sigmoid) for kind in get_args(Kind)),
+        Shape(("int8",) * 26, 64, 13, dense=(512, 65), over=(512, 130), sigmoid=sigmoid),
+        Shape(("int8",), 16, dense=(), over=(), sigmoid=sigmoid),
+    ]
+    for number, shape in enumerate(shapes):
+        model = make_dlrm(shape, seed=number)
+        weights, inputs = Weights(model.dlrm), make_inputs(shape, 1)
+        assert weights.packed is not None
+        lane, expected = Forward(weights), model.expected(inputs)
+        # Twice: nothing of a batch before is left, be it of one row or of many.
+        for _ in range(2):
+            scores = lane.run(inputs)
+            assert scores.shape == (1,)
+            assert scores.dtype == np.float32
+            assert np.abs(scores - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
+            assert np.isnan(lane.run({**inputs, DENSE: inputs[DENSE] * np.nan})).all()
+            lane.run(make_inputs(shape, 5))
+
+
+def test_one_row_with_weights_of_many_sizes_is_computed_as_many_rows_are(
+    kernel_cache: Path,
+) -> None:
+    keep_compiled_in(kernel_cache)
+    from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+
+    shape = Shape(("int8",) * 3, 16, over=(96, 8))
+    model = make_dlrm(shape)
+    model.dlrm.over[1].weight[3] *= 1e-6
+    model.dlrm.over[1].weight[3, 5] = 1
+    weights, inputs = Weights(model.dlrm), make_inputs(shape, 1)
+    assert weights.packed is None
+    assert np.abs(Forward(weights).run(inputs) - model.expected(inputs)).max() <= 1e-6

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from backends.compiled.build import NoKernelError
 from backends.dlrm.forward.layout import table_layout
 from backends.dlrm.forward.model import Dlrm, Floats, Linear
+from backends.dlrm.forward.triples import as_triples
 from backends.dlrm.gather import DENSE, FEW_IDS, FEW_ROWS, IDS, PATTERN_OF_ROW, PATTERNS
 from scheduler.types import Array
 
@@ -23,7 +24,8 @@ _LENGTHS, _VALUES = f"{IDS}.lengths", f"{IDS}.values"
 
 class _Layer(Structure):
     _fields_ = (
-        ("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64),
+        ("weight", c_void_p), ("bias", c_void_p), ("triples", c_void_p), ("scale", c_void_p),
+        ("inputs", c_int64), ("outputs", c_int64),
         ("relu", c_int64), ("half", c_int64),
     )  # fmt: skip
 
@@ -80,36 +82,50 @@ class CompiledWeights:
 
         Raises NoKernelError for weights that FP16 has no numbers for.
         """
-        self.dlrm, self.kernel, self._half = dlrm, kernel, half
+        self.dlrm, self.kernel = dlrm, kernel
         if half and not _fit_in_half(dlrm):
             raise NoKernelError(f"a dense weight is over {_LARGEST_HALF}, the most in FP16")
         widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
         self.stride = _rounded(max(*widths, dlrm.interaction_width), kernel.columns)
         last = dlrm.over[-1]
         self._kept: list[Array] = []
-        dense = [self._packed(layer) for layer in dlrm.dense]
-        over = [*(self._packed(layer) for layer in dlrm.over[:-1]), self._layer(last, last.weight)]
+        panels = [self._panels(layer) for layer in (*dlrm.dense, *dlrm.over[:-1])]
+        layers = [
+            self._layer(layer, panel.astype(np.float16) if half else panel)
+            for layer, panel in zip((*dlrm.dense, *dlrm.over[:-1]), panels, strict=True)
+        ]
+        if not half:
+            self._add_triples(layers, panels)
+        dense, over = layers[: len(dlrm.dense)], layers[len(dlrm.dense) :]
+        over.append(self._layer(last, last.weight))
         layout = self._keep(table_layout(dlrm))
         self.model = _Model(
             dlrm.storage.ctypes.data, layout, _array(dense), _array(over), len(dlrm.tables),
             dlrm.dim, len(dense), len(over), dlrm.sigmoid,
         )  # fmt: skip
 
-    def _packed(self, layer: Linear) -> _Layer:
-        """Return ``layer`` in panels of as many outputs as the kernel computes side by side."""
+    def _panels(self, layer: Linear) -> Floats:
+        """Return a weight in panels of as many outputs as the kernel computes side by side."""
         outputs, inputs = layer.weight.shape
         columns = self.kernel.columns
         padded = np.zeros((_rounded(outputs, columns), inputs), np.float32)
         padded[:outputs] = layer.weight
-        panels = padded.reshape(-1, columns, inputs).transpose(0, 2, 1)
-        return self._layer(layer, panels.astype(np.float16) if self._half else panels)
+        return padded.reshape(-1, columns, inputs).transpose(0, 2, 1)
+
+    def _add_triples(self, layers: Sequence[_Layer], panels: Sequence[Floats]) -> None:
+        """Add to ``layers`` their weights in three bytes each, where those are as good."""
+        for layer, panel in zip(layers, panels, strict=True):
+            made = as_triples(panel)
+            if made:
+                layer.triples, layer.scale = self._keep(made.numbers), self._keep(made.scale)
 
     def _layer(self, layer: Linear, weight: npt.NDArray[np.floating[Any]]) -> _Layer:
         outputs, inputs = layer.weight.shape
         bias = np.zeros(_rounded(outputs, self.kernel.columns), np.float32)
         bias[:outputs] = layer.bias
         half = weight.dtype == np.float16
-        return _Layer(self._keep(weight), self._keep(bias), inputs, outputs, layer.relu, half)
+        addresses = self._keep(weight), self._keep(bias), None, None
+        return _Layer(*addresses, inputs, outputs, layer.relu, half)
 
     def _keep(self, values: npt.NDArray[Any]) -> int:
         """Copy ``values`` to where a cache line begins; return the address."""

@@ -11,6 +11,7 @@
 enum { AVX2 = 1, AVX512 = 2 };
 enum { INT8 = 0, FP16 = 1, FP32 = 2, INT4 = 3 };
 enum { START, STRIDE, KIND, MEAN, PLACE, FIELDS };
+enum { FLOATS, HALVES, TRIPLES };
 enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2 };
 
 #define JOIN_(left, right) left##_##right
@@ -69,7 +70,13 @@ static inline __m128i nibbles(const uint8_t *at, size_t bytes) {
     return _mm_unpacklo_epi8(low, high);
 }
 
+/* Four whole numbers of three bytes in 12, each to the upper three bytes of four. */
+static const int8_t UNPACK[16] = {-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11};
+static const int32_t BY_TWELVE[16] = {0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0};
+
+/* FEW_ROWS: of so few, reading the weights is the work, and fewer bytes of them pay for unpacking. */
 #define LEVEL avx2
+#define FEW_ROWS 1
 #define TARGET "avx2,fma,f16c"
 #define TILE_ROWS 6
 #define LANES 8
@@ -85,10 +92,17 @@ static inline __m128i nibbles(const uint8_t *at, size_t bytes) {
     _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
 #define FROM_NIBBLES(at) _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(nibbles(at, 4)))
 #define FROM_HALVES(at) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at)))
+#define FROM_TRIPLES(at) \
+    _mm256_cvtepi32_ps(_mm256_shuffle_epi8( \
+        _mm256_inserti128_si256( \
+            _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(at))), \
+            _mm_loadu_si128((const __m128i *)((at) + 12)), 1), \
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)UNPACK))))
 #define HALVED(v) (v)
 #include "level.h"
 
 #define LEVEL avx512
+#define FEW_ROWS 3
 #define TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 #define TILE_ROWS 14
 #define LANES 16
@@ -104,6 +118,10 @@ static inline __m128i nibbles(const uint8_t *at, size_t bytes) {
     _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at))))
 #define FROM_NIBBLES(at) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(nibbles(at, 8)))
 #define FROM_HALVES(at) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(at)))
+#define FROM_TRIPLES(at) \
+    _mm512_cvtepi32_ps(_mm512_shuffle_epi8( \
+        _mm512_permutexvar_epi32(_mm512_loadu_si512(BY_TWELVE), _mm512_loadu_si512(at)), \
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)UNPACK))))
 #define HALVED(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
 #include "level.h"
 

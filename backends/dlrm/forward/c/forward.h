@@ -4,10 +4,13 @@
 
 /* weight: panels of narsil_panel_columns outputs, each (inputs, columns), the last one padded with
    zeros, as the bias is; halves instead of floats if `half`. The last of the over layers is one
-   plain row of floats, one an input. */
+   plain row of floats, one an input. triples: the same panels of floats as whole numbers of three
+   bytes, each output's to be scaled, and 16 bytes to spare after the last; null if none. */
 typedef struct {
     const void *weight;
     const float *bias;
+    const uint8_t *triples;
+    const float *scale;
     int64_t inputs, outputs, relu, half;
 } layer;
 

@@ -1,99 +1,6 @@
 /* The forward for one instruction set; forward.c includes this once for each, with its macros. */
 
-enum { NAME(COLUMNS) = 2 * LANES };
-
-INLINE VECTOR NAME(weights)(const char *at, const int half) {
-    return half ? FROM_HALVES(at) : LOAD((const float *)at);
-}
-
-/* rows x COLUMNS outputs of one layer, kept in registers over all inputs. rows is a constant.
-
-   half: the panel has halves, which are widened as they are read.
-   Few rows leave too few sums in flight for the latency of a multiply-add: then `ways` sums of each
-   are kept, over every ways-th input. Rows of x are reached from every third one, because there are
-   not registers for all their addresses; the empty asm keeps the compiler from making them. */
-INLINE void NAME(tile)(const int rows, const int half, const layer *l, const float *x,
-                       int64_t x_stride, const char *panel, const float *bias, float *out,
-                       int64_t out_stride) {
-    const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1, bases = (rows + 2) / 3;
-    const int64_t stride_bytes = x_stride * (int64_t)sizeof(float);
-    const int64_t size = half ? 2 : sizeof(float);
-    VECTOR sum[4][TILE_ROWS][2];
-    const char *base[(TILE_ROWS + 2) / 3];
-    UNROLL for (int b = 0; b < bases; b++) base[b] = (const char *)x + 3 * b * stride_bytes;
-    UNROLL for (int w = 0; w < ways; w++) {
-        UNROLL for (int r = 0; r < rows; r++) {
-            sum[w][r][0] = w ? ZERO : LOAD(bias);
-            sum[w][r][1] = w ? ZERO : LOAD(bias + LANES);
-        }
-    }
-    int64_t input = 0;
-    for (; input + ways <= l->inputs; input += ways) {
-        UNROLL for (int b = 0; b < bases; b++) __asm__("" : "+r"(base[b]));
-        UNROLL for (int w = 0; w < ways; w++) {
-            const VECTOR first = NAME(weights)(panel, half);
-            const VECTOR second = NAME(weights)(panel + LANES * size, half);
-            panel += NAME(COLUMNS) * size;
-            UNROLL for (int r = 0; r < rows; r++) {
-                const char *at = base[r / 3] + (r % 3) * stride_bytes;
-                const VECTOR value = SPREAD(((const float *)at)[w]);
-                sum[w][r][0] = MULTIPLY_ADD(value, first, sum[w][r][0]);
-                sum[w][r][1] = MULTIPLY_ADD(value, second, sum[w][r][1]);
-            }
-        }
-        UNROLL for (int b = 0; b < bases; b++) base[b] += ways * sizeof(float);
-    }
-    for (; input < l->inputs; input++, panel += NAME(COLUMNS) * size) {
-        const VECTOR first = NAME(weights)(panel, half);
-        const VECTOR second = NAME(weights)(panel + LANES * size, half);
-        UNROLL for (int r = 0; r < rows; r++) {
-            const VECTOR value = SPREAD(x[r * x_stride + input]);
-            sum[0][r][0] = MULTIPLY_ADD(value, first, sum[0][r][0]);
-            sum[0][r][1] = MULTIPLY_ADD(value, second, sum[0][r][1]);
-        }
-    }
-    UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int side = 0; side < 2; side++) {
-            VECTOR total = sum[0][r][side];
-            UNROLL for (int w = 1; w < ways; w++) total = ADD(total, sum[w][r][side]);
-            /* In this order NaN stays NaN. */
-            if (l->relu) total = MAXIMUM(ZERO, total);
-            STORE(out + r * out_stride + side * LANES, total);
-        }
-    }
-}
-
-#define TILE(n) \
-    case n: \
-        if (l->half) NAME(tile)(n, 1, l, x, x_stride, panel, bias, out, out_stride); \
-        else NAME(tile)(n, 0, l, x, x_stride, panel, bias, out, out_stride); \
-        break;
-
-OUTLINE void NAME(strip)(int64_t rows, const layer *l, const float *x, int64_t x_stride,
-                         const char *panel, const float *bias, float *out, int64_t out_stride) {
-    switch (rows) {
-        TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
-#if TILE_ROWS > 6
-        TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
-#endif
-    }
-}
-
-#undef TILE
-
-/* One layer for a block of rows, in strips of nearly equal heights. */
-OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x_stride, float *out,
-                         int64_t out_stride) {
-    const int64_t strips = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    for (int64_t column = 0; column < l->outputs; column += NAME(COLUMNS)) {
-        const char *panel = (const char *)l->weight + column * l->inputs * (l->half ? 2 : 4);
-        for (int64_t number = 0; number < strips; number++) {
-            const int64_t first = rows * number / strips, end = rows * (number + 1) / strips;
-            NAME(strip)(end - first, l, x + first * x_stride, x_stride, panel, l->bias + column,
-                        out + first * out_stride + column, out_stride);
-        }
-    }
-}
+#include "layers.h"
 
 /* Add a stored row to out, or write it there if it is the first of its bag. */
 INLINE void NAME(add_row)(const uint8_t *row, int64_t kind, int64_t dim, int first, float *out) {
@@ -278,6 +185,7 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 }
 
 #undef LEVEL
+#undef FEW_ROWS
 #undef TARGET
 #undef TILE_ROWS
 #undef LANES
@@ -292,4 +200,5 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 #undef FROM_BYTES
 #undef FROM_NIBBLES
 #undef FROM_HALVES
+#undef FROM_TRIPLES
 #undef HALVED
