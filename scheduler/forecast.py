@@ -26,6 +26,10 @@ RIDGE = 1e-4
 OVERHEAD = 0.1
 MAX_STRETCH = 4.0
 FAR_OFF = 3.0  # times the usual error
+# A batch is large enough at so many times what it costs however small it is: the overhead, and as
+# long as it takes to hand a batch to a lane and back.
+ENOUGH = 20.0
+HAND_OFF_S = 1e-4
 # After as many batches at first; and seconds computed in between: a fit takes 60 us.
 FIT_EVERY = 16
 FIT_EVERY_S = 0.005
@@ -75,6 +79,11 @@ class Forecast:
     def at(self, now: float) -> BatchSeconds:
         """Return what says how long a batch takes at most, usually: 0 s while nothing is known."""
         return self._cautious_s if self.known(now) else no_forecast
+
+    @property
+    def enough_s(self) -> float:
+        """After how many seconds a batch saves next to nothing by growing, and others wait."""
+        return ENOUGH * max(self._weights[0], HAND_OFF_S)
 
     def batch_s(self, rows: int, ids: int) -> float:
         """Return the seconds that one batch takes."""

@@ -29,6 +29,7 @@ from scheduler.waiting import (
     Taken,
     Waiting,
     no_forecast,
+    overloaded,
 )
 
 
@@ -123,9 +124,9 @@ class RequestQueue:
                 " (max_queue_bytes)",
             )
         if self._rows + rows > limits.max_queue_rows:
-            raise _overloaded("rows", self._rows, rows, limits.max_queue_rows)
+            raise overloaded("rows", self._rows, rows, limits.max_queue_rows)
         if self._bytes + size_bytes > limits.max_queue_bytes:
-            raise _overloaded("bytes", self._bytes, size_bytes, limits.max_queue_bytes)
+            raise overloaded("bytes", self._bytes, size_bytes, limits.max_queue_bytes)
         self._places[waiting] = place
         self._bytes += size_bytes
         self._count(waiting, 1, rows, waiting.ids)
@@ -149,11 +150,13 @@ class RequestQueue:
         at_once: bool = False,
         lanes: int = 1,
         batch_s: BatchSeconds = no_forecast,
+        enough_s: float = math.inf,
     ) -> Taken:
         """Remove and return the next batch, and those met on the way that come too late.
 
         ``at_once`` overrides ``max_delay_s``. Several free ``lanes`` share what waits. ``batch_s``
-        forecasts a batch: it grows no further than the deadlines in it allow.
+        forecasts a batch: it grows no further than the deadlines in it allow, and no further once
+        it takes ``enough_s``.
         """
         wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
@@ -164,9 +167,14 @@ class RequestQueue:
             for heap in tuple(self._heaps.values())
             if self._head(heap, now, batch_s, expired)
         ]
-        share_rows = math.ceil(self._rows / lanes)
+        share_rows = self._share_rows(lanes, batch_s, enough_s)
         batch = self._fill(min(heads)[1], now, share_rows, batch_s, expired) if heads else []
         return Taken(tuple(batch), tuple(expired))
+
+    def _share_rows(self, lanes: int, batch_s: BatchSeconds, enough_s: float) -> int:
+        """Return after how many rows a batch is large enough."""
+        ids = sum([total.ids for total in self._sums.values()])
+        return math.ceil(self._rows / max(float(lanes), batch_s(self._rows, ids) / enough_s))
 
     def drain(self) -> tuple[Piece, ...]:
         """Remove everything, in order of arrival; return what was left of each request."""
@@ -289,11 +297,3 @@ class RequestQueue:
     def _due_s(self, waiting: Waiting) -> float:
         timeout_s = waiting.deadline_s - waiting.arrived_s
         return waiting.arrived_s + min(self._limits.max_delay_s, timeout_s / 2)
-
-
-def _overloaded(unit: str, held: int, asked: int, limit: int) -> ServingError:
-    return ServingError(
-        Code.OVERLOADED,
-        f"queue full: {held} {unit} wait and {asked} more exceed the limit of {limit} {unit}"
-        f" (max_queue_{unit})",
-    )

@@ -152,8 +152,10 @@ class Scheduler:
             now = self._clock()
             begins_s = now + self._runner.free_in_s(now)  # later than now if gathered ahead
             batch_s = self._forecast.at(now) if look_ahead else no_forecast
-            lanes = 1 if inline else max(1, self._runner.free)
-            taken = self._queue.take(begins_s, at_once=self._closing, lanes=lanes, batch_s=batch_s)
+            lanes, enough_s = 1 if inline else max(1, self._runner.free), self._forecast.enough_s
+            taken = self._queue.take(
+                begins_s, at_once=self._closing, lanes=lanes, batch_s=batch_s, enough_s=enough_s
+            )
             for piece in taken.expired:
                 self._miss(piece)
             if taken.batch:
@@ -216,10 +218,7 @@ class Scheduler:
                 self._guard(self._dispatch)
         if ran:
             self._learn(ran[0][0].waiting)
-            if inline:
-                self._later(lambda: self._observe(job, ran))
-            else:
-                self._observe(job, ran)
+            (self._later if inline else self._guard)(lambda: self._observe(job, ran))
 
     def _observe(self, job: Job, ran: list[tuple[Piece, float]]) -> None:
         self._crowd += 0.1 * (len(ran) - self._crowd)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.errors import Code, ServingError
 from scheduler.types import InferRequest
 
 # Seconds that a batch of so many rows and ids takes to compute.
@@ -103,3 +104,12 @@ def no_forecast(rows: int, ids: int) -> float:
     """Forecast nothing: no batch takes any time."""
     del rows, ids
     return 0.0
+
+
+def overloaded(unit: str, held: int, asked: int, limit: int) -> ServingError:
+    """Return the refusal of what no longer fits the queue."""
+    return ServingError(
+        Code.OVERLOADED,
+        f"queue full: {held} {unit} wait and {asked} more exceed the limit of {limit} {unit}"
+        f" (max_queue_{unit})",
+    )

@@ -11,6 +11,10 @@ from pathlib import Path
 
 # By package: what a request passes on its way through gRPC and the scheduler.
 MODULES = {
+    "backends": "jagged",
+    "backends.dlrm": "gather turnstile",
+    "backends.ids": "rules",
+    "backends.native_dlrm": "runtime",
     "scheduler": (
         "admission answers errors execute forecast lanes models queue replies routing rows"
         " runner scheduler shadow types validate versions waiting"

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from scheduler.forecast import MAX_STRETCH, MIN_BATCHES, STALE_S, Forecast
+from scheduler.forecast import ENOUGH, HAND_OFF_S, MAX_STRETCH, MIN_BATCHES, STALE_S, Forecast
 from scheduler.waiting import Limits, Load
 
 LIMITS = Limits(1 << 16, 1 << 28, max_batch_rows=1024, max_batch_ids=1 << 18)
@@ -60,6 +60,15 @@ def test_the_forecast_is_silent_until_it_has_seen_enough_batches() -> None:
     observe(forecast, batches(1, seed=2))
     assert forecast.known(0.0)
     assert forecast.at(0.0)(1000, 30_000) >= forecast.batch_s(1000, 30_000) > 0.0
+
+
+def test_a_batch_is_large_enough_once_its_overhead_is_a_small_part() -> None:
+    forecast = learnt(batches(100, seed=1, noise=0.0))
+    assert forecast.enough_s == pytest.approx(ENOUGH * cost_s(0, 0), rel=0.05)
+
+
+def test_what_is_large_enough_pays_for_the_way_to_a_lane_too() -> None:
+    assert Forecast(LIMITS, 1).enough_s >= 10 * HAND_OFF_S
 
 
 def test_the_forecast_falls_silent_when_no_batch_has_run_for_long() -> None:

@@ -15,7 +15,8 @@ from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Ker
 from backends.dlrm.forward.compiler import load_library
 from backends.dlrm.forward.model import Kind
 from backends.dlrm.forward.triples import as_triples
-from backends.dlrm.gather import DENSE
+from backends.dlrm.gather import DENSE, FEW_IDS, IDS
+from scheduler.types import Array
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -86,6 +87,36 @@ def test_what_is_no_number_stays_in_its_row(kernel: Kernel) -> None:
     assert np.isnan(after[17])
     assert (np.delete(after, 17) == np.delete(before, 17)).all()
     assert (lane.run({**inputs, DENSE: np.nan_to_num(inputs[DENSE])})[:17] == before[:17]).all()
+
+
+def misaligned(array: Array) -> Array:
+    """Return the same numbers where no number of their size should begin."""
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    memory[1:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memory[1:].view(array.dtype).reshape(array.shape)
+
+
+def test_a_small_batch_may_be_of_any_width_and_lie_anywhere(kernel: Kernel) -> None:
+    shape = Shape(("int8",) * 5, 16, dense=(40,), over=(20,))
+    model = make_dlrm(shape)
+    lane, inputs = forward(model, kernel), make_inputs(shape, 9, wide=True)
+    before = lane.run(inputs)
+    for dtype in (np.int16, np.int32, np.int64):
+        lengths, ids = (inputs[f"{IDS}.{part}"].astype(dtype) for part in ("lengths", "values"))
+        again = {DENSE: inputs[DENSE], f"{IDS}.lengths": lengths, f"{IDS}.values": ids}
+        assert (
+            lane.run({name: misaligned(array) for name, array in again.items()}) == before
+        ).all()
+    lane.run(make_inputs(shape, 15))  # what others leave behind is nobody's
+    assert (lane.run(inputs) == before).all()
+
+
+def test_few_rows_with_many_ids_are_those_of_float64(kernel: Kernel) -> None:
+    shape = Shape(("int8", "fp32"), 16)
+    model = make_dlrm(shape)
+    inputs = make_inputs(shape, 12, longest=90)
+    assert inputs[f"{IDS}.values"].size > FEW_IDS
+    assert np.abs(forward(model, kernel).run(inputs) - model.expected(inputs)).max() <= 5e-6
 
 
 def test_lanes_side_by_side_score_as_one_alone(kernel: Kernel) -> None:

@@ -234,3 +234,18 @@ def test_a_request_that_would_miss_its_deadline_alone_expires_before_it_costs_an
 def test_a_forecast_that_nobody_can_meet_never_drops_a_request_without_deadline() -> None:
     patient = [waiting(5), waiting(5)]
     assert who(queue_of(*patient).take(0.0, batch_s=lambda rows, ids: 1e9).batch) == patient
+
+
+def test_a_batch_that_takes_long_enough_grows_no_further() -> None:
+    queue = queue_of(*[waiting(1) for _ in range(5)], waiting(4))
+    sizes = []
+    while len(queue):
+        taken = queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.25)
+        sizes.append([piece.rows for piece in taken.batch])
+    assert sizes == [[1, 1, 1], [1, 1, 4]]
+
+
+def test_one_request_that_takes_longer_than_enough_is_a_batch() -> None:
+    queue = queue_of(waiting(5), waiting(5))
+    assert len(queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.01).batch) == 1
+    assert len(queue) == 1
