@@ -38,12 +38,12 @@ class Ceiling:
 
 
 @contextmanager
-def null_server(scheme: str, folder: Path) -> Iterator[int]:
+def null_server(scheme: str, folder: Path, tls: bool = False) -> Iterator[int]:
     """Run a server that does nothing, in a process of its own; yield its port.
 
-    With a certificate, if it needs one, in ``folder``.
+    With a certificate, if it needs one or ``tls`` is wanted, in ``folder``.
     """
-    command = [sys.executable, "-m", "loadtest.null_server", scheme]
+    command = [sys.executable, "-m", "loadtest.null_server", scheme, *[str(folder)] * tls]
     if scheme == "https":
         command = [sys.executable, "-m", "loadtest.null_http3", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -58,7 +58,7 @@ def ceiling(job: processes.Job) -> Ceiling:
     """Measure the generator of ``job`` alone."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        null_server(job.scheme, Path(folder)) as port,
+        null_server(job.scheme, Path(folder), job.target.tls) as port,
     ):
         ca = str(Path(folder, _CERTIFICATE))
         alone = replace(

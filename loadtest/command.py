@@ -98,7 +98,12 @@ def _fitting(shape: workload.ModelShape, context: Context) -> workload.ModelShap
 def _shape(artifact: Path) -> workload.ModelShape:
     try:
         return workload.read_shape(artifact)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise LoadError(
+            f"{artifact} is not an artifact folder: {error.filename}: {error.strerror};"
+            " the server's address goes to --url"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{artifact} is not an artifact folder: {error}") from error
 
 

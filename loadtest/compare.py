@@ -1,6 +1,7 @@
 """``narsil bench compare A.json [B.json]``: ratios, and what chance may make of them."""
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,9 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadtest.figures import labelled
+
 _LABELS = ("wire", "rows", "concurrency", "arrivals", "rate")
 # Name, and whether more of it is better.
 _METRICS = {"requests_per_s": True, "p50_ms": False, "p99_ms": False}
+_HEAD = ("", "A", "B", "B by A", "95 % interval", "", "over")
+_GAP = "  "
 _RESAMPLES = 2000
 _LEAST_REPEATS = 3
 WORSE = 4
@@ -21,7 +26,7 @@ Values = npt.NDArray[np.float64]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print one JSON object a ratio (B by A); exit code 4 if B is worse than is allowed."""
+    """Print a table of ratios (B by A); exit code 4 if B is worse than is allowed."""
     parser = argparse.ArgumentParser(
         prog="narsil bench compare",
         description="Compare runs of the same labels: B by A, with a bootstrapped 95 % interval.",
@@ -33,18 +38,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--worse", type=float, help="share by which B may be worse, interval and all, as 0.05"
     )
+    parser.add_argument("--json", action="store_true", help="one JSON object a ratio, no table")
     arguments = parser.parse_args(argv)
     try:
         a = _runs(arguments.a)
         lines = compared(a, _runs(arguments.b)) if arguments.b else compared(*_by_url(a))
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         print(f"narsil bench compare: {error}", file=sys.stderr)
         return 2
-    for line in lines:
-        print(json.dumps(line))
     if not lines:
         print("narsil bench compare: no run of A has the labels of one of B", file=sys.stderr)
         return 2
+    print("\n".join(map(json.dumps, lines)) if arguments.json else table(lines))
     limit = arguments.worse
     return WORSE if limit is not None and any(_worse(line, limit) for line in lines) else 0
 
@@ -63,12 +68,45 @@ def compared(
                 lines.append({
                     **dict(labels),
                     "metric": metric,
+                    "a": round(float(np.median(left)), 4),
+                    "b": round(float(np.median(right)), 4),
                     "ratio": round(float(np.median(right) / np.median(left)), 4),
                     "low": round(low, 4),
                     "high": round(high, 4),
                     "over": f"{len(left)} and {len(right)} {unit}",
                 })  # fmt: skip
     return lines
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return ``lines`` as a table to read: under each setting a row a metric."""
+    rows: list[Sequence[str]] = [_HEAD]
+    for setting, group in itertools.groupby(lines, labelled):
+        rows.append((setting,))
+        rows += [_row(line) for line in group]
+    wide = [row for row in rows if len(row) > 1]
+    widths = [max(map(len, column)) for column in zip(*wide, strict=True)]
+    return "\n".join(
+        _GAP.join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    )
+
+
+def _row(line: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        f"{_GAP}{line['metric']}",
+        *(f"{line[side]:,.4g}" if line[side] < 1000 else f"{line[side]:,.0f}" for side in "ab"),
+        f"{line['ratio']:.3f}",
+        f"{line['low']:.3f} to {line['high']:.3f}",
+        _verdict(line),
+        line["over"],
+    )
+
+
+def _verdict(line: Mapping[str, Any]) -> str:
+    if line["low"] <= 1 <= line["high"]:
+        return "no difference seen"
+    return "better" if (line["low"] > 1) == _METRICS[line["metric"]] else "worse"
 
 
 def interval(a: Values, b: Values, seed: int = 0) -> tuple[float, float]:
@@ -84,7 +122,12 @@ def interval(a: Values, b: Values, seed: int = 0) -> tuple[float, float]:
 
 
 def _runs(path: Path) -> list[Mapping[str, Any]]:
-    runs: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    try:
+        runs: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a result of narsil bench --json: {error}") from error
     return [run for run in runs if run["requests"]]
 
 

@@ -59,7 +59,8 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         "middle")  # fmt: skip
     add("--signal-after", type=_not_negative, help="seconds of measuring (default: half of them)")
     add("--api-key-file", type=Path, help="file with the API key, where the server asks for one")
-    add("--ca", type=Path, default=CERTIFICATE, help=f"to trust, for HTTP/3 {shown}")
+    add("--ca", type=Path, default=CERTIFICATE, help="certificates to trust, for HTTP/3, grpcs:// "
+        f"and https:// {shown}")  # fmt: skip
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +125,10 @@ def _check_wires(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         kind = KINDS[wire]
         for url in arguments.url:
             if not _fits(url, wire):
-                parser.error(f"--url {url}: --wire {wire} expects {kind.scheme}://HOST:PORT")
+                parser.error(
+                    f"--url {url}: --wire {wire} expects {kind.scheme}://HOST:PORT"
+                    + "".join(f" or {scheme}://HOST:PORT" for scheme in kind.schemes[1:])
+                )
         if arguments.ranking != NO_CONTEXT and kind.encoding == "protobuf":
             parser.error(f"--ranking: {wire} carries predictor.proto, which knows no context")
         if arguments.slow_readers and kind.scheme == "https":
@@ -135,7 +139,7 @@ def _fits(url: str, wire: str) -> bool:
     # The scheme picks the protocol: another one would be measured under this wire's name.
     try:
         place = urlsplit(url)
-        return place.scheme == KINDS[wire].scheme and None not in (place.hostname, place.port)
+        return place.scheme in KINDS[wire].schemes and None not in (place.hostname, place.port)
     except ValueError:
         return False
 

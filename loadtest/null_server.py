@@ -1,12 +1,16 @@
 """Answer every request with the same bytes: what it is asked tells the generator's own limit.
 
-``python -m loadtest.null_server grpc|http`` prints its port; HTTP/3 has ``null_http3``. It reads no
-more of a request than where it ends, so that it costs less than any client.
+``python -m loadtest.null_server grpc|http [FOLDER]`` prints its port; with a FOLDER, where its
+certificate lies then, in TLS. HTTP/3 has ``null_http3``. It reads no more of a request than where
+it ends, so that it costs less than any client.
 """
 
 import asyncio
+import datetime
+import ssl
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar, cast
 
 import uvloop
@@ -15,6 +19,7 @@ _PREFACE_BYTES = 24
 _DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 4, 6, 8
 _END_STREAM, _ACK = 1, 1
 _MOST = (1 << 31) - 1
+_ALPN = {"grpc": "h2", "http": "http/1.1"}
 
 
 def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
@@ -118,17 +123,28 @@ class NullHttp(asyncio.Protocol):
 PROTOCOLS: dict[str, Callable[[], asyncio.Protocol]] = {"grpc": NullGrpc, "http": NullHttp}
 
 
-async def serve(scheme: str) -> None:
+async def serve(scheme: str, folder: Path | None) -> None:
     """Serve on a free port of 127.0.0.1 for ever; print the port."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(PROTOCOLS[scheme], "127.0.0.1", 0)
+    loop, tls = asyncio.get_running_loop(), _tls(scheme, folder) if folder else None
+    server = await loop.create_server(PROTOCOLS[scheme], "127.0.0.1", 0, ssl=tls)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
+def _tls(scheme: str, folder: Path) -> ssl.SSLContext:
+    # Only where it is wanted: it takes a tenth of a second to import.
+    from transports.http3.certificate import development_certificate  # noqa: PLC0415
+
+    files = development_certificate(folder, datetime.datetime.now(datetime.UTC))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.private_key)
+    context.set_alpn_protocols([_ALPN[scheme]])
+    return context
+
+
 def main(argv: Sequence[str]) -> None:
     """Serve the wire that ``argv`` names."""
-    uvloop.run(serve(argv[0]))
+    uvloop.run(serve(argv[0], Path(argv[1]) if argv[1:] else None))
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ class Session:
     def _ceiling(self, setting: Setting, job: processes.Job) -> Ceiling | None:
         if self.arguments.no_calibration:
             return None
-        key = (setting.wire, setting.mix, job.stride, job.in_flight)
+        key = (setting.wire, setting.mix, job.target.tls, job.stride, job.in_flight)
         if key not in self.ceilings:
             self.progress.doing("measuring the generator alone")
             self.ceilings[key] = calibrate.ceiling(job)

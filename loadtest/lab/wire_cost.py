@@ -38,11 +38,14 @@ from loadtest.workload import make_bodies
 DISTINCT_REQUESTS = 500
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _HTTP_SERVERS = ("http-bare", "http-least", "http")
-# The wires of narsil bench, and the servers for each: the first is what others are compared with.
+_TLS = "-tls"
+# What is compared on which wire of narsil bench: the first server is what others are compared with.
 SERVERS = {
-    "http3": ("http3-plain", "http3"),
-    "http": _HTTP_SERVERS,
-    "http-json": _HTTP_SERVERS,
+    "http3": ("http3", ("http3-plain", "http3")),
+    "http": ("http", _HTTP_SERVERS),
+    "http-json": ("http-json", _HTTP_SERVERS),
+    "http-tls": ("http", ("http", "http-tls")),
+    "grpc-tls": ("grpc", ("grpc", "grpc-tls")),
 }
 
 
@@ -71,15 +74,20 @@ class Cost:
 
 
 @contextlib.contextmanager
-def serving(name: str, kind: Kind, folder: Path) -> Iterator[Server]:
-    """Run the contestant called ``name``, to be asked as ``kind`` says, in a process of its own."""
-    command = [sys.executable, "-m", "loadtest.lab.wire_servers", name, str(folder)]
+def serving(name: str, kind: Kind, folder: Path, compiled: bool = False) -> Iterator[Server]:
+    """Run the contestant called ``name``, to be asked as ``kind`` says, in a process of its own.
+
+    Over what ``narsil compile`` has made, if ``compiled``.
+    """
+    over = ["-m", "app.compiled.run"] if compiled else ["-m"]
+    command = [sys.executable, *over, "loadtest.lab.wire_servers", name, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             port = int(process.stdout.readline())
-            host = "localhost" if kind.scheme == "https" else "127.0.0.1"
-            url = f"{kind.scheme}://{host}:{port}"
+            scheme = kind.schemes[-1] if name.endswith(_TLS) else kind.scheme
+            host = "localhost" if scheme == "https" else "127.0.0.1"
+            url = f"{scheme}://{host}:{port}"
             yield Server(process.pid, target(kind, url, str(folder / "certificate.pem")))
         finally:
             process.terminate()
@@ -130,14 +138,15 @@ def table(
 def run(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
     """Measure every contestant at every size and number in flight."""
     cpus = sorted(os.sched_getaffinity(0))
-    kind = KINDS[arguments.wire]
+    wire, names = SERVERS[arguments.what]
+    kind = KINDS[wire]
     lines: list[dict[str, float | str]] = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.sched_setaffinity(0, cpus[:1])  # inherited by the servers
         servers = {
-            name: stack.enter_context(serving(name, kind, folder))
-            for name in SERVERS[arguments.wire]
+            name: stack.enter_context(serving(name, kind, folder, arguments.compiled))
+            for name in names
         }
         os.sched_setaffinity(0, cpus[1:] or cpus)
         for rows, in_flight in itertools.product(arguments.rows, arguments.in_flight):
@@ -155,13 +164,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the manifest and the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     add = parser.add_argument
-    add("wire", choices=SERVERS)
+    add("what", choices=SERVERS)
     add("--rows", type=int, nargs="+", default=[1, 100])
     add("--in-flight", type=int, nargs="+", default=[16])
     add("--seconds", type=float, default=1.5, help="each measurement")
     add("--warmup", type=float, default=0.0, help="seconds before each")
     add("--rounds", type=int, default=5)
     add("--seed", type=int, default=0)
+    add("--compiled", action="store_true", help="all servers over what narsil compile has made")
     arguments = parser.parse_args(argv)
     print(json.dumps(manifest(arguments)))
     print_table(run(arguments))

@@ -6,7 +6,8 @@ All have the same engine with the fake backend and the same loop; a certificate 
 Prints the port. ``http3-plain`` is ``aioquic.asyncio.serve`` around our app with a task and a queue
 a request, as the library's example server has them. ``http-bare`` is uvicorn around an app that
 takes the body and answers a constant; ``http-least`` around one that decodes, asks the engine and
-encodes, without limits, errors, headers or a look at whether the client is still there.
+encodes, without limits, errors, headers or a look at whether the client is still there. The others
+are ours, in the clear and in TLS.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import asyncio
 import datetime
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ from loadtest.lab import setting
 from loadtest.workload import ModelShape
 from scheduler.engine import Engine
 from transports.codecs import predict_json, predictor
+from transports.grpc.options import GrpcOptions
+from transports.grpc.server import GrpcTransport
 from transports.http.app import HttpApp
 from transports.http.intake import BodyLimits, Intake
 from transports.http.server import HttpOptions, HttpTransport
@@ -117,11 +121,25 @@ async def serve_plain(engine: Engine, folder: Path) -> int:
     return port
 
 
-async def serve_http(engine: Engine, folder: Path) -> int:
+async def serve_http(engine: Engine, folder: Path, tls: bool = False) -> int:
     """Serve as ``narsil serve`` does; return the port."""
-    del folder
-    (url,) = await HttpTransport(HttpOptions(port=0)).start(engine)
+    certificate, key = _certificate(folder) if tls else ("", "")
+    options = HttpOptions(port=0, certificate=certificate, private_key=key)
+    (url,) = await HttpTransport(options).start(engine)
     return int(url.rpartition(":")[2])
+
+
+async def serve_grpc(engine: Engine, folder: Path, tls: bool = False) -> int:
+    """Serve as ``narsil serve`` does; return the port."""
+    certificate, key = _certificate(folder) if tls else ("", "")
+    options = GrpcOptions(port=0, certificate=certificate, private_key=key)
+    (url,) = await GrpcTransport(options).start(engine)
+    return int(url.rpartition(":")[2])
+
+
+def _certificate(folder: Path) -> tuple[str, str]:
+    files = development_certificate(folder, datetime.datetime.now(datetime.UTC))
+    return str(files.certificate), str(files.private_key)
 
 
 async def serve_bare(engine: Engine, folder: Path) -> int:
@@ -187,6 +205,9 @@ SERVERS: dict[str, Callable[[Engine, Path], Awaitable[int]]] = {
     "http": serve_http,
     "http-bare": serve_bare,
     "http-least": serve_least,
+    "http-tls": partial(serve_http, tls=True),
+    "grpc": serve_grpc,
+    "grpc-tls": partial(serve_grpc, tls=True),
 }
 
 

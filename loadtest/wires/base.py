@@ -3,12 +3,14 @@
 import contextlib
 import math
 import socket
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from loadtest.closed import NoServerError
+from loadtest.wires.tls import WAIT, encrypted, reason
 
 CONNECT_TIMEOUT_S = 10.0
 _READ_BYTES = 256 * 1024
@@ -18,7 +20,8 @@ _READ_BYTES = 256 * 1024
 class Target:
     """Where requests go, and what every one of them says beside its body.
 
-    ``read_bytes`` at most are read from a TCP connection at a time.
+    ``read_bytes`` at most are read from a TCP connection at a time; with ``tls`` it is encrypted,
+    and the certificate signed by one in the file ``ca``.
     """
 
     host: str
@@ -27,6 +30,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     ca: str = ""
     read_bytes: int = _READ_BYTES
+    tls: bool = False
 
     @property
     def authority(self) -> str:
@@ -82,6 +86,8 @@ class TcpWire(ABC):
     """A TCP connection that never waits once it is open."""
 
     due_s = math.inf
+    # What it is called where the protocol is agreed on in TLS.
+    alpn: ClassVar[str]
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -90,11 +96,12 @@ class TcpWire(ABC):
     def _connect(self) -> None:
         target = self._target
         try:
-            self._socket = socket.create_connection(
-                (target.host, target.port), timeout=CONNECT_TIMEOUT_S
-            )
+            plain = socket.create_connection((target.host, target.port), timeout=CONNECT_TIMEOUT_S)
         except OSError as error:
-            raise NoServerError(str(error)) from error
+            raise NoServerError(reason(error)) from error
+        self._socket: socket.socket | ssl.SSLSocket = plain
+        if target.tls:
+            self._socket = encrypted(plain, target.host, target.ca, self.alpn)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if target.read_bytes < _READ_BYTES:  # nor may the kernel read ahead, as far as it lets us
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, target.read_bytes)
@@ -123,19 +130,19 @@ class TcpWire(ABC):
         try:
             while data := self._rest or self._to_send():
                 self._rest = memoryview(data)[self._socket.send(data) :]
-        except BlockingIOError:
+        except (BlockingIOError, *WAIT):
             self._rest = data
         except OSError as error:
-            raise NoServerError(f"connection lost: {error}") from error
+            raise NoServerError(f"connection lost: {reason(error)}") from error
 
     def receive(self) -> list[Answer]:
         """Read once; return the answers that are now complete."""
         try:
             data = self._socket.recv(self._target.read_bytes)
-        except BlockingIOError:
+        except (BlockingIOError, *WAIT):
             return []
         except OSError as error:
-            raise NoServerError(f"connection lost: {error}") from error
+            raise NoServerError(f"connection lost: {reason(error)}") from error
         if not data:
             raise NoServerError("connection lost: the server closed it")
         return self._received(data)

@@ -35,7 +35,7 @@ def connected(scheme: str, target: Target, count: int) -> Iterator[Sequence[Wire
             wires.append(SCHEMES[scheme](target))  # noqa: PERF401 - what is open must be closed
     except NoServerError as error:
         abandon(wires)
-        address = f"{scheme}://{target.authority}"
+        address = f"{scheme}{'s' if target.tls else ''}://{target.authority}"
         raise NoServerError(f"cannot connect to {address}: {error}") from error
     try:
         yield wires

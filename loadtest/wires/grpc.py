@@ -22,8 +22,9 @@ STATUSES = (
 
 
 class GrpcWire(TcpWire):
-    """One HTTP/2 connection in the clear. Bodies are messages without gRPC's prefix."""
+    """One HTTP/2 connection. Bodies are messages without gRPC's prefix."""
 
+    alpn = "h2"
     free = True
 
     def __init__(self, target: Target) -> None:
@@ -37,7 +38,7 @@ class GrpcWire(TcpWire):
         self._ends: dict[int, tuple[str, str]] = {}
         self._head = [
             (b":method", b"POST"),
-            (b":scheme", b"http"),
+            (b":scheme", b"https" if target.tls else b"http"),
             (b":path", target.path.encode()),
             (b":authority", target.authority.encode()),
             (b"te", b"trailers"),

@@ -8,7 +8,9 @@ from transports.codecs.problem_json import problem_detail
 
 
 class Http1Wire(TcpWire):
-    """One connection in the clear; its parser is httptools'."""
+    """One connection; its parser is httptools'."""
+
+    alpn = "http/1.1"
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)

@@ -7,10 +7,8 @@ qh3 has aioquic's interface on a core in Rust, which costs a fifth; the server c
 import contextlib
 import select
 import socket
-import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from qh3.h3.connection import ErrorCode, H3Connection
 from qh3.h3.events import DataReceived, HeadersReceived
@@ -20,6 +18,7 @@ from qh3.quic.events import ConnectionTerminated, HandshakeCompleted, StreamRese
 
 from loadtest.closed import NoServerError
 from loadtest.wires.base import CONNECT_TIMEOUT_S, Answer, Target
+from loadtest.wires.tls import reason, trusting
 from transports.codecs.problem_json import problem_detail
 from transports.http3.bulk import BulkSocket
 
@@ -176,13 +175,8 @@ def _no_server() -> Iterator[None]:
 
 
 def _configuration(target: Target) -> QuicConfiguration:
-    # aioquic reads the file only in the middle of the handshake, where its error is lost.
-    try:
-        ssl.create_default_context(cafile=target.ca)
-    except OSError as error:
-        absent = not Path(target.ca).exists()
-        problem = "not found" if absent else "not readable as PEM"
-        raise NoServerError(f"CA file {target.ca} {problem}") from error
+    # It reads the file only in the middle of the handshake, where its error is lost.
+    trusting(target.ca)
     configuration = QuicConfiguration(alpn_protocols=["h3"], server_name=target.host)
     configuration.load_verify_locations(target.ca)
     return configuration
@@ -196,6 +190,6 @@ def _connected(target: Target) -> socket.socket:
         udp = socket.socket(family, socket.SOCK_DGRAM)
         udp.connect(address)
     except OSError as error:
-        raise NoServerError(str(error)) from error
+        raise NoServerError(reason(error)) from error
     udp.setblocking(False)
     return udp

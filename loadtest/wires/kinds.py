@@ -26,6 +26,11 @@ class Kind:
         return urlsplit(self.url).scheme
 
     @property
+    def schemes(self) -> tuple[str, ...]:
+        """Return what URLs may begin with; what comes second is in TLS, as HTTP/3 always is."""
+        return (self.scheme,) if self.scheme == "https" else (self.scheme, f"{self.scheme}s")
+
+    @property
     def names_model(self) -> bool:
         """Whether the path has to name the model."""
         return "{model}" in self.path
@@ -81,4 +86,7 @@ def target(
         path = f"/v1/models/{quote(model, safe='')}/predict"
     elif model and kind.encoding != "oip":
         headers["narsil-model"] = model
-    return Target(place.hostname or "localhost", place.port or 0, path, headers, ca)
+    return Target(
+        place.hostname or "localhost", place.port or 0, path, headers, ca,
+        tls=place.scheme in kind.schemes[1:],
+    )  # fmt: skip

@@ -13,12 +13,16 @@ SUITES = (
     "tests/contract/test_bad_input.py",
     "tests/contract/test_lifecycle.py",
     "tests/contract/test_keys.py",
-    "tests/unit/test_codec_predictor.py",
     "tests/property/test_queue_model.py",
     "tests/property/test_codecs.py",
 )
 PATTERNS = (
+    "tests/unit/test_codec*.py",
+    "tests/unit/test_http*.py",
+    "tests/unit/test_oip*.py",
+    "tests/unit/test_ranking*.py",
     "tests/unit/test_scheduler*.py",
+    "tests/unit/test_tls*.py",
     "tests/unit/test_grpc*.py",
     "tests/unit/test_nghttp2*.py",
 )

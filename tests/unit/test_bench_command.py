@@ -54,7 +54,7 @@ def test_a_run_is_printed_written_drawn_and_compared(
     assert page.read_text().count("<svg") == 4
     assert ">Overload<" in page.read_text()
     assert not any(word in page.read_text() for word in ("<script", "<link", "src=", "href="))
-    assert compare.main([str(result), str(result)]) == 0
+    assert compare.main([str(result), str(result), "--json"]) == 0
     ratios = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {line["ratio"] for line in ratios} == {1.0}
 
@@ -220,8 +220,14 @@ def test_two_urls_of_one_file_are_compared(
     ]
     path = tmp_path / "ab.json"
     path.write_text(json.dumps({"runs": interleaved}))
-    assert compare.main([str(path)]) == 0
+    assert compare.main([str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["ratio"] == 2.0
+    assert compare.main([str(path)]) == 0
+    head, setting, rate, p50, p99 = capsys.readouterr().out.splitlines()
+    assert head.split() == ["A", "B", "B", "by", "A", "95", "%", "interval", "over"]
+    assert setting == "grpc, 1 rows, 4 in flight"
+    assert rate.split()[:4] == ["requests_per_s", "101", "202", "2.000"]
+    assert [line.split()[7] for line in (rate, p50, p99)] == ["better"] * 3
     path.write_text(json.dumps({"runs": interleaved[:3]}))
     assert compare.main([str(path)]) == 2
 
@@ -232,3 +238,20 @@ def test_a_page_quotes_what_it_shows() -> None:
     page = html.page(document)
     assert "<b>" not in page
     assert "<x>" not in page
+
+
+def test_what_is_no_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.json").write_text("[1]")
+    for name, said in {"none.json": "No such file", "other.json": "not a result of narsil"}.items():
+        assert compare.main([str(tmp_path / name), str(tmp_path / name)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"narsil bench compare: {tmp_path / name}")
+        assert said in line
+
+
+def test_a_folder_that_is_none_is_told_from_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["nowhere"]) == FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("narsil bench: nowhere is not an artifact folder: ")
+    assert "Errno" not in line
+    assert line.endswith("the server's address goes to --url")

@@ -5,7 +5,7 @@ answers are raw. Tensors may be in shared memory, ``oip_shared``. Classification
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -82,16 +82,19 @@ def decode_request(
     """
     _check_number("inputs", len(message.inputs))
     _check_number("outputs", len(message.outputs))
-    for tensor in message.inputs:
-        if tensor.parameters:
-            _check_served(tensor.name, tensor.parameters)
+    told = [tensor for tensor in message.inputs if tensor.parameters]
+    for tensor in told:
+        _check_served(tensor.name, tensor.parameters)
     for output in message.outputs:
         if output.parameters:
             _check_served(output.name, output.parameters)
     check_echoed(message.id, len(message.parameters))
     parameters = _plain(message.parameters)
     priority, timeout_s = priority_and_timeout_s(parameters, spec)
-    tensors = list(_tensors(message, SharedInputs(memory)))
+    if any(REGION in tensor.parameters for tensor in told):
+        tensors = _some_elsewhere(message, SharedInputs(memory))
+    else:
+        tensors = _contained(message.inputs, message.raw_input_contents)
     request = decode(spec, tensors, [output.name for output in message.outputs])
     return dataclasses.replace(
         request,
@@ -135,15 +138,12 @@ def encode_response(
     return message
 
 
-def _tensors(message: ModelInferRequest, shared: SharedInputs) -> Iterator[Tensor]:
-    """Yield the inputs; of those in shared memory the message has no contents."""
-    inputs: Sequence[ModelInferRequest.InferInputTensor] = message.inputs
-    elsewhere = [tensor for tensor in inputs if tensor.parameters and REGION in tensor.parameters]
-    if elsewhere:
-        for tensor in elsewhere:
-            yield _shared(tensor, shared)
-        inputs = [tensor for tensor in inputs if REGION not in tensor.parameters]
-    yield from _contained(inputs, message.raw_input_contents)
+def _some_elsewhere(message: ModelInferRequest, shared: SharedInputs) -> list[Tensor]:
+    """Return the inputs; of those in shared memory the message has no contents."""
+    elsewhere = [tensor for tensor in message.inputs if REGION in tensor.parameters]
+    here = [tensor for tensor in message.inputs if REGION not in tensor.parameters]
+    tensors = [_shared(tensor, shared) for tensor in elsewhere]
+    return tensors + _contained(here, message.raw_input_contents)
 
 
 def _shared(tensor: ModelInferRequest.InferInputTensor, shared: SharedInputs) -> Tensor:
@@ -156,7 +156,7 @@ def _shared(tensor: ModelInferRequest.InferInputTensor, shared: SharedInputs) ->
 
 def _contained(
     inputs: Sequence[ModelInferRequest.InferInputTensor], raw: Sequence[bytes]
-) -> Iterator[Tensor]:
+) -> list[Tensor]:
     if raw and len(raw) != len(inputs):
         raise invalid(
             f"raw_input_contents has {len(raw)} entries, expected one for each of the"
@@ -170,12 +170,12 @@ def _contained(
                 f"tensor {shown(tensor.name)}: has contents beside raw_input_contents,"
                 " expected one of them"
             )
-    if raw:
-        for tensor, data in zip(inputs, raw, strict=True):
-            yield tensor_from_raw(tensor.name, tensor.datatype, tuple(tensor.shape), data)
-    else:
-        for tensor in inputs:
-            yield _typed(tensor)
+    if not raw:
+        return [_typed(tensor) for tensor in inputs]
+    return [
+        tensor_from_raw(tensor.name, tensor.datatype, tuple(tensor.shape), data)
+        for tensor, data in zip(inputs, raw, strict=True)
+    ]
 
 
 def _typed(tensor: ModelInferRequest.InferInputTensor) -> Tensor:

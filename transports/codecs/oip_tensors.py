@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.errors import ServingError, invalid, shown
+from scheduler.often import often_made
 from scheduler.types import Array, InferResponse, ModelSpec, TensorSpec
 from transports.codecs.oip_context import context_property
 from transports.codecs.oip_ids import jagged_ids
@@ -42,7 +43,7 @@ MAX_ID_CHARS = 1024
 MAX_PARAMETERS = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@often_made(frozen=True, slots=True, eq=False)
 class Tensor:
     """One named tensor on the wire; ``array`` has ``shape`` and may view the bytes received.
 
@@ -103,9 +104,8 @@ def tensor_from_raw(
         _entries(name, shape, _DTYPES["UINT32"])  # each has its length before it
         return Tensor(name, datatype, tuple(shape), np.frombuffer(data, np.uint8))
     dtype = _DTYPES.get(datatype) or tensor_dtype(name, datatype)
-    # One pass for what is right, as there may be a hundred tensors; the reasons are sought after.
-    plain = len(shape) <= _MAX_DIMENSIONS and min(shape, default=1) > 0
-    if not plain or math.prod(shape) * dtype.itemsize != len(data):
+    # One look for what is right, as there may be a hundred tensors; the reasons are sought after.
+    if len(shape) != 1 or shape[0] * dtype.itemsize != len(data):
         check_raw_size(name, datatype, shape, len(data))
     if dtype.kind == "b":  # numpy takes any byte but 0 and 1 for neither true nor false
         flat: Array = np.frombuffer(data, np.uint8) != 0
@@ -113,8 +113,9 @@ def tensor_from_raw(
         flat = np.frombuffer(data, dtype)
     # Within a longer message a tensor may begin at any byte.
     aligned = flat if flat.flags.aligned else flat.copy()
-    shaped = aligned if len(shape) == 1 else aligned.reshape(shape)
-    return Tensor(name, datatype, tuple(shape), shaped)
+    if len(shape) == 1:
+        return Tensor(name, datatype, (shape[0],), aligned)
+    return Tensor(name, datatype, tuple(shape), aligned.reshape(shape))
 
 
 def check_raw_size(name: str, datatype: str, shape: Sequence[int], size_bytes: int) -> None:

@@ -17,14 +17,20 @@ def check_bounds(body: bytes, bulk_field: int, max_fields: int, max_bytes: int) 
     """
     position = fields = other_bytes = 0
     size = len(body)
+    usual_end = size - 2
     while position < size:
         start = position
         tag = body[position]
-        if tag < 128:  # as every field below 16 has it
-            position += 1
+        # As messages have them: a number below 16, and less than 16 KiB.
+        if tag < 128 and tag & 7 == _LENGTH and position < usual_end and body[position + 2] < 128:
+            length = body[position + 1]
+            if length < 128:
+                position += 2 + length
+            else:
+                position += 3 + (length & 127 | body[position + 2] << 7)
         else:
             tag, position = _varint(body, position)
-        position = _skip(body, position, tag & 7)
+            position = _skip(body, position, tag & 7)
         position = min(position, size)
         fields += 1
         if tag >> 3 != bulk_field:

@@ -1,7 +1,5 @@
 """The one ASGI app of HTTP/1.1 and HTTP/3: inference in front, FastAPI behind."""
 
-from functools import partial
-
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import Receive, Scope, Send
 
@@ -9,9 +7,12 @@ from scheduler.engine import Engine
 from transports.codecs.oip_shared import SharedMemory
 from transports.http import oip, predict
 from transports.http.access import KeyedPages
-from transports.http.call import Calls
+from transports.http.call import Calls, Target
 from transports.http.intake import Intake
 from transports.http.pages import document_inference, pages, unexpected_error
+
+# Where the app leaves a request's own for itself.
+TARGET = "narsil.target"
 
 
 class HttpApp:
@@ -24,15 +25,23 @@ class HttpApp:
         served = pages(engine, metrics=metrics)
         document_inference(served, engine)
         self._pages = KeyedPages(served, engine)
+        # Answers and re-raises what nobody foresaw, so that the server logs it.
+        self._inference = ServerErrorMiddleware(self._infer, unexpected_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        path = scope["path"]
-        memory = SharedMemory(self._engine.regions, self._max_bytes)
-        target = predict.target_in(path) or oip.target_in(path, memory)
+        target = self._target(scope["path"])
         if target is None:
             await self._pages(scope, receive, send)
         else:
-            # Answers and re-raises what nobody foresaw, so that the server logs it.
-            app = ServerErrorMiddleware(partial(self._calls.answer, target), unexpected_error)
-            await app(scope, receive, send)
+            scope[TARGET] = target
+            await self._inference(scope, receive, send)
+
+    def _target(self, path: str) -> Target | None:
+        target = predict.target_in(path)
+        if target is not None or not path.endswith(oip.INFER):
+            return target
+        return oip.target_in(path, SharedMemory(self._engine.regions, self._max_bytes))
+
+    async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._calls.answer(scope[TARGET], scope, receive, send)

@@ -7,7 +7,6 @@ bare protocol, FastAPI twice as much.
 """
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from transports.http.disconnect import unless_client_leaves
 from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head, span_of
 from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
+from transports.http.whole import answer
 from transports.named import Named, named
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -140,8 +140,8 @@ class _Call:
             self._code = None
             # A client that does not read its answer must not hold what others may send.
             self._body.release()
-            await self._start(HTTPStatus.OK, headers, body)
-            await self._send({"type": "http.response.body", "body": body})
+            self._complete(HTTPStatus.OK, headers, body)
+            await answer(self._scope, self._send, HTTPStatus.OK, headers, body)
 
     async def _scores(self, target: Target) -> tuple[Headers, bytes]:
         if self._scope["method"] != "POST":
@@ -168,20 +168,23 @@ class _Call:
         return headers, body
 
     async def _infer(self, request: InferRequest, version: str, head: CallHead) -> InferResponse:
-        if b"x-request-id" not in self.headers:
+        if request.id and b"x-request-id" not in self.headers:
             self._id = harmless(request.id.encode()) or self._id
         self._rows = request.rows
         if self._caller is not None:
             self._caller.spend(request.rows)
-        request = dataclasses.replace(
-            request,
-            model=self._named.model,
-            version=version,
-            id=self._id,
-            timeout_s=min(head.timeout_s, request.timeout_s),
-            priority=request.priority or head.priority,
-            key=request.key or head.key,
-            trace=self.trace,
+        request = InferRequest(
+            self._named.model,
+            request.rows,
+            request.inputs,
+            self._id,
+            min(head.timeout_s, request.timeout_s),
+            request.outputs,
+            request.priority or head.priority,
+            version,
+            request.key or head.key,
+            request.shared,
+            self.trace,
         )
         return await unless_client_leaves(self._engine.infer(request), self._receive)
 
@@ -193,17 +196,19 @@ class _Call:
         if swallow:
             headers.append((b"connection", b"close"))
         body = problem.body(self._scope["path"])
-        await self._start(problem.status, headers, body)
+        self._complete(problem.status, headers, body)
+        start = {"type": "http.response.start", "status": problem.status, "headers": headers}
+        await self._send(start)
         await self._send({"type": "http.response.body", "body": body, "more_body": swallow})
         if swallow:
             await self._body.drain()
             await self._send({"type": "http.response.body"})
 
-    async def _start(self, status: int, headers: Headers, body: bytes) -> None:
+    def _complete(self, status: int, headers: Headers, body: bytes) -> None:
+        """Add to ``headers`` what every answer has; note the answer."""
         self._status, self._bytes_out = int(status), len(body)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-request-id", self._id.encode()))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 async def _pack(body: bytes, coding: str) -> bytes:
@@ -215,6 +220,5 @@ async def _pack(body: bytes, coding: str) -> bytes:
 
 
 def _server_timing(timing: Timing) -> tuple[bytes, bytes]:
-    spent = {"queue": timing.queue_s, "gather": timing.gather_s, "compute": timing.compute_s}
-    text = ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in spent.items())
-    return b"server-timing", text.encode()
+    spent_ms = (timing.queue_s * 1e3, timing.gather_s * 1e3, timing.compute_s * 1e3)
+    return b"server-timing", b"queue;dur=%.3f, gather;dur=%.3f, compute;dur=%.3f" % spent_ms

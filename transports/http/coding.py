@@ -21,7 +21,7 @@ _SUPPORTED = ", ".join(_WINDOW_BITS)
 
 def content_coding(header: bytes) -> str:
     """Return the coding of a body, "" for none, from its Content-Encoding. Raises HttpError."""
-    name = _name(header.decode("latin-1"))
+    name = _name(header.decode("latin-1")) if header else ""
     if name in {"", "identity"}:
         return ""
     if name not in _WINDOW_BITS:
@@ -36,6 +36,8 @@ def content_coding(header: bytes) -> str:
 
 def accepted_coding(header: bytes) -> str:
     """Return the coding that an Accept-Encoding likes best of ours, "" for none."""
+    if not header:
+        return ""
     weights: dict[str, float] = {}
     for item in header.decode("latin-1").split(","):
         name, _, weight = item.partition(";")

@@ -7,6 +7,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from transports.http.whole import without_whole
+
 ANY = "*"
 # As long as Chromium remembers at most what it was allowed.
 MAX_AGE_S = 7200
@@ -52,6 +54,7 @@ class CrossOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        without_whole(scope)  # browsers are told in the headers
         # Starlette would refuse a stranger's preflight in plain text, we do in JSON.
         strange = scope["method"] == "OPTIONS" and not self._allows(scope)
         await (self._app if strange else self._cors)(scope, receive, send)

@@ -88,13 +88,14 @@ def _whole(headers: Mapping[bytes, bytes], name: bytes, digits: re.Pattern[bytes
 
 def own_id(headers: Mapping[bytes, bytes]) -> str:
     """Return the id that the client gave its request, else that of its trace, else a new one."""
-    given = harmless(headers.get(b"x-request-id", b""))
-    return given or own_trace(headers) or secrets.token_hex(8)
+    given = headers.get(b"x-request-id")
+    return (given and harmless(given)) or own_trace(headers) or secrets.token_hex(8)
 
 
 def own_trace(headers: Mapping[bytes, bytes]) -> str:
     """Return the id of the trace that a request is a part of, "" for none."""
-    return trace_id(headers.get(_TRACEPARENT, b"").decode("latin-1"))
+    given = headers.get(_TRACEPARENT)
+    return trace_id(given.decode("latin-1")) if given else ""
 
 
 def span_of(observer: Observer, headers: Mapping[bytes, bytes], began_s: float) -> Trace | None:

@@ -13,12 +13,13 @@ from transports.http.head import JSON, whole
 BINARY = "application/octet-stream"
 JSON_BYTES = b"inference-header-content-length"
 
+INFER = "/infer"
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
 
 def target_in(path: str, memory: SharedMemory) -> Target | None:
     """Return what an infer path asks for; None for any other path."""
-    found = _INFER.fullmatch(path) if path.endswith("/infer") else None
+    found = _INFER.fullmatch(path) if path.endswith(INFER) else None
     return found and Target(found[1], found[2] or "", partial(_form, memory))
 
 

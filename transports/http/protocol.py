@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 
 import httptools
@@ -15,7 +16,9 @@ from transports.http.flow import HoldableFlow
 from transports.http.problem import HttpError
 from transports.http.receiving import CycleReceiving
 from transports.http.refusal import refusal
+from transports.http.sending import send_whole
 from transports.http.unsent import Unsent
+from transports.http.whole import with_whole
 
 # The parser itself bounds neither: a head, a trailer or a chunk extension of any length.
 MAX_HEAD_BYTES = 64 * 1024
@@ -33,8 +36,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     A fault in what a client sends ends the reading, not the answers to what came before it.
     """
-
-    flow: HoldableFlow
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock for the first request."""
         super().connection_made(transport)
-        self.flow = HoldableFlow(transport)
+        self.flow = self._holdable = HoldableFlow(transport)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -144,11 +145,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, self._serve)  # type: ignore[arg-type]
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Run the app; tell it of an end of the server's making, which uvicorn knows not."""
-        del receive
-        assert self._running is not None
-        self._receiving = CycleReceiving(self._running, self._fault, self._linger)
+        cycle = self._running
+        assert cycle is not None
+        self._receiving = CycleReceiving(cycle, self._fault, self._linger)
+        with_whole(scope, partial(send_whole, cycle))
         await self.app(scope, self._receiving, send)
 
     def _fault(self, incomplete: bool) -> ServingError | HttpError | None:
@@ -167,7 +169,7 @@ class HttpProtocol(HttpToolsProtocol):
             size = max(PIECE_BYTES, self._body_left_bytes)
             piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
             self._parse(piece)
-        self.flow.hold(bool(self._unparsed))
+        self._holdable.hold(bool(self._unparsed))
         self._watch_head()
 
     def _parse(self, data: memoryview) -> None:
@@ -225,7 +227,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deaf = True
         self._unparsed = memoryview(b"")
         self._stop_timer()
-        self.flow.hold(False)
+        self._holdable.hold(False)
 
     def _linger(self) -> None:
         """Write no more, but let the client read before the connection closes.

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 
 from starlette.types import Message, Scope
 
+from transports.http.whole import Fields
+
 Headers = list[tuple[bytes, bytes]]
 Address = tuple[str, int]
 
@@ -133,7 +135,14 @@ class Exchange:
         data = b"" if self.scope["method"] == "HEAD" else message.get("body", b"")
         return Frames(data=data, end=self.answered)
 
+    def whole(self, status: int, headers: Fields) -> Headers | None:
+        """Return the head of an answer whose body comes with it; None if it is to be sent."""
+        if self.disconnected or self._started or self.scope["method"] != "POST":
+            return None
+        self._started = self.answered = True
+        return [(b":status", b"%d" % status), *self._standing, *headers]
+
     def _head(self, message: Message) -> Headers:
-        fields = ((name.lower(), value) for name, value in message.get("headers", ()))
+        fields = [(name.lower(), value) for name, value in message.get("headers", ())]
         own = [(name, value) for name, value in fields if name not in _CONNECTION_FIELDS]
         return [(b":status", b"%d" % message["status"]), *self._standing, *own]

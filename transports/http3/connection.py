@@ -22,6 +22,7 @@ from transports.http3.bridge import Address, Exchange, MalformedRequest, scope_o
 from transports.http3.quic import QuicProtocol
 from transports.http3.request import Request
 from transports.http3.session import STREAM_BYTES, RequestAborted, Session
+from transports.ordinary import ordinary
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Host:
     progress: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@ordinary
 class Connection(QuicProtocol):
     """Runs one task per request."""
 

@@ -26,7 +26,9 @@ from aioquic.quic.stream import FinalSizeError
 from aioquic.tls import Epoch
 
 from transports.http3.bulk import Address
+from transports.http3.numbers import pull_number
 from transports.http3.steering import Steering
+from transports.ordinary import ordinary
 
 # The first two bits of a short header, and what protection hides of its first byte (RFC 9000 17.3).
 _FORM, _SHORT = 0xC0, 0x40
@@ -37,6 +39,7 @@ _SAMPLED_BYTES = 20
 _STREAM, _STREAM_MASK, _OFFSET, _LENGTH, _FIN = 0x08, 0xF8, 0x04, 0x02, 0x01
 
 
+@ordinary
 class EstablishedQuic(QuicConnection):
     """A connection; ``receive_datagrams`` is the quick way in."""
 
@@ -164,9 +167,9 @@ class EstablishedQuic(QuicConnection):
         if kind & _STREAM_MASK != _STREAM:
             return False
         try:
-            stream_id, at = _pull_number(plain, 1)
-            offset, at = _pull_number(plain, at) if kind & _OFFSET else (0, at)
-            length, at = _pull_number(plain, at) if kind & _LENGTH else (len(plain) - at, at)
+            stream_id, at = pull_number(plain, 1)
+            offset, at = pull_number(plain, at) if kind & _OFFSET else (0, at)
+            length, at = pull_number(plain, at) if kind & _LENGTH else (len(plain) - at, at)
         except IndexError:
             return False
         stream = self._streams.get(stream_id)
@@ -186,15 +189,3 @@ class EstablishedQuic(QuicConnection):
             self._events.append(event)
         limit.used += fresh
         return True
-
-
-def _pull_number(data: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer at ``at``, and where it ends. Raises IndexError."""
-    first = data[at]
-    end = at + (1 << (first >> 6))
-    if end > len(data):
-        raise IndexError
-    if end == at + 1:
-        return first, end
-    bits = 8 * (end - at) - 2
-    return int.from_bytes(data[at:end], "big") & ((1 << bits) - 1), end

@@ -20,17 +20,25 @@ from aioquic.quic.events import (
 from transports.http3.bulk import Address
 from transports.http3.established import EstablishedQuic
 from transports.http3.udp import UdpTransport
+from transports.ordinary import ordinary
 
 
+@ordinary
 class QuicProtocol(QuicConnectionProtocol):
     """A connection, of a client or a server."""
 
-    _transport: UdpTransport
+    _udp: UdpTransport
 
     def __init__(self, quic: QuicConnection) -> None:
         super().__init__(quic)
         self._telling: asyncio.Handle | None = None
         self._flush: asyncio.Handle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport to send with."""
+        super().connection_made(transport)
+        assert isinstance(transport, UdpTransport)
+        self._udp = transport
 
     def datagram_received(self, data: bytes | str, addr: Address) -> None:
         """Take one datagram, of a handshake: others may ask at once how far it is."""
@@ -61,7 +69,7 @@ class QuicProtocol(QuicConnectionProtocol):
             self._flush = None
         datagrams = self._quic.datagrams_to_send(self._loop.time())
         if datagrams:
-            self._transport.send_all(datagrams)
+            self._udp.send_all(datagrams)
         self._arm()
 
     def close_now(self, error_code: int) -> None:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message
 
 from scheduler.errors import ServingError
 from transports.http.receiving import Ended, ended
+from transports.http.whole import Fields, with_whole
 from transports.http3.bridge import Exchange
 from transports.http3.session import Session
 
@@ -48,8 +49,10 @@ class Request:
 
     async def run(self, app: ASGIApp) -> None:
         """Let ``app`` answer; whatever it does, the stream is finished afterwards."""
+        scope = self._exchange.scope
+        with_whole(scope, self._whole)
         try:
-            await app(self._exchange.scope, self, self._send)
+            await app(scope, self, self._send)
         finally:
             self._finish()
 
@@ -73,6 +76,16 @@ class Request:
         end = self._exchange.end
         if self._told is not None and end is not None:
             self._told(end)
+
+    def _whole(self, status: int, headers: Fields, body: bytes) -> bool:
+        head = self._exchange.whole(status, headers)
+        if head is not None:
+            self._session.answer(self._stream_id, head, body)
+            self.sent_bytes += len(body)
+            self._transmit()
+        elif not self._exchange.disconnected:
+            return False
+        return True
 
     async def _send(self, message: Message) -> None:
         frames = self._exchange.send(message)

@@ -4,23 +4,29 @@ The one module that reaches into the library's HTTP/3 layer.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from aioquic.buffer import encode_uint_var
+import pylsqpack
 from aioquic.h3.connection import (
     ErrorCode,
     FrameType,
     H3Connection,
+    H3Stream,
+    HeadersState,
     MessageError,
     ProtocolError,
+    QpackDecompressionFailed,
     Setting,
     encode_frame,
     stream_is_request_response,
+    validate_request_headers,
 )
-from aioquic.h3.events import H3Event
+from aioquic.h3.events import DataReceived, H3Event, Headers, HeadersReceived
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import QuicEvent, StopSendingReceived, StreamDataReceived, StreamReset
 from aioquic.quic.stream import QuicStreamSender
+
+from transports.http3.numbers import number
+from transports.http3.usual import states_length, whole_answer, whole_request
 
 # A head, a trailer or a SETTINGS frame of any length would be collected until it is complete.
 MAX_FRAME_BYTES = 64 * 1024
@@ -32,11 +38,11 @@ class _ExcessiveLoadError(ProtocolError):
     error_code = ErrorCode.H3_EXCESSIVE_LOAD
 
 
-@dataclass
 class RequestAborted(H3Event):
     """The client takes no answer on this stream, or gets none after what it sent."""
 
-    stream_id: int
+    def __init__(self, stream_id: int) -> None:
+        self.stream_id = stream_id
 
 
 class Session(H3Connection):
@@ -66,6 +72,22 @@ class Session(H3Connection):
             return [RequestAborted(event.stream_id)]
         return events
 
+    def answer(self, stream_id: int, headers: Headers, body: bytes) -> None:
+        """Send all of an answer."""
+        stream = self._stream.get(stream_id)
+        if stream is None or self._quic_logger is not None:
+            self.send_headers(stream_id, headers)
+            self.send_data(stream_id, body, end_stream=True)
+            return
+        encoded, block = self._encoder.encode(stream_id, headers)
+        if encoded and self._local_encoder_stream_id is not None:
+            self._quic.send_stream_data(self._local_encoder_stream_id, encoded)
+        stream.headers_send_state = HeadersState.AFTER_HEADERS
+        stream.finish_sending()
+        if stream.is_ended():
+            del self._stream[stream_id]
+        self._quic.send_stream_data(stream_id, whole_answer(block, body), end_stream=True)
+
     def stop_reading(self, stream_id: int, error_code: int = ErrorCode.H3_NO_ERROR) -> None:
         """Ask the client to send no more of a request, and ignore what still comes."""
         stream = self._stream.get(stream_id)
@@ -91,7 +113,7 @@ class Session(H3Connection):
         """Take no requests but those that have begun (RFC 9114 5.2)."""
         if self._rejected_from is None and self._local_control_stream_id is not None:
             self._rejected_from = self._next_request_id
-            frame = encode_frame(FrameType.GOAWAY, encode_uint_var(self._rejected_from))
+            frame = encode_frame(FrameType.GOAWAY, number(self._rejected_from))
             self._quic.send_stream_data(self._local_control_stream_id, frame)
 
     @property
@@ -136,10 +158,43 @@ class Session(H3Connection):
 
     def _receive_request_data(self, event: StreamDataReceived) -> list[H3Event]:
         try:
-            return super()._receive_stream_data(event)
+            whole = self._receive_whole(event)
+            return super()._receive_stream_data(event) if whole is None else whole
         except MessageError:
             self.abort(event.stream_id, ErrorCode.H3_MESSAGE_ERROR)
             return [RequestAborted(event.stream_id)]
+
+    def _receive_whole(self, event: StreamDataReceived) -> list[H3Event] | None:
+        """Take a request of the usual kind that is all there; None if it is not."""
+        stream_id = event.stream_id
+        if not event.end_stream or stream_id in self._stream or self._quic_logger is not None:
+            return None
+        found = whole_request(event.data)
+        if found is None or len(found[0]) > MAX_FRAME_BYTES:
+            return None
+        block, body = found
+        stream = self._stream[stream_id] = H3Stream(stream_id)
+        stream.receiving_ended = True
+        headers = self._decoded(stream_id, block)
+        if not states_length(headers, len(body)):
+            validate_request_headers(headers, stream)
+            stream.content_length = len(body)
+            self._check_content_length(stream)
+        stream.headers_recv_state = HeadersState.AFTER_HEADERS
+        return [
+            HeadersReceived(headers, stream_id, stream_ended=False),
+            DataReceived(body, stream_id, stream_ended=True),
+        ]
+
+    def _decoded(self, stream_id: int, block: bytes) -> Headers:
+        try:
+            told, headers = self._decoder.feed_header(stream_id, block)
+        except (pylsqpack.DecompressionFailed, pylsqpack.StreamBlocked) as error:
+            # RFC 9204 2.1.2: of blocked streams there may be none, as our settings say.
+            raise QpackDecompressionFailed from error
+        if told and self._local_decoder_stream_id is not None:
+            self._quic.send_stream_data(self._local_decoder_stream_id, told)
+        return headers
 
     def _reject(self, event: StreamDataReceived) -> list[H3Event]:
         self._quic.reset_stream(event.stream_id, ErrorCode.H3_REQUEST_REJECTED)
