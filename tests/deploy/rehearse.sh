@@ -5,9 +5,10 @@
 #   tests/deploy/rehearse.sh TARGET ARTIFACT [BUILDAH_ARGUMENT ...]
 #
 # ARTIFACT is a folder made by narsil export. Further arguments reach buildah (--build-arg, -v).
-# The base image is made by debootstrap, once. NARSIL names the narsil of this machine, which puts the load
-# on, if it is not .venv/bin/narsil. Where no GPU is, the image cuda has to say so, and then computes on the
-# CPU, with a stand-in for the library of the driver's that its packages are linked to.
+# The base image is made by debootstrap, once; BUILD=no takes the target's image that is there. NARSIL
+# names the narsil of this machine that puts the load on, if it is not .venv/bin/narsil. Where no GPU is,
+# the image cuda has to say so, and then computes on the CPU, with a stand-in for the library of the
+# driver's that its packages are linked to.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$1 artifact=$(realpath "$2") narsil=${NARSIL:-.venv/bin/narsil}
@@ -26,7 +27,7 @@ if ! command podman image exists $base; then
     buildah rm "$container"
     rm -rf "$folder"
 fi
-buildah bud -q --layers --isolation chroot --network host --format docker --target "$target" \
+[ "${BUILD:-yes}" = no ] || buildah bud -q --layers --isolation chroot --network host --format docker --target "$target" \
     --build-arg PYTHON_IMAGE=$base "$@" -t "$image" .
 
 said=$(mktemp -d)
