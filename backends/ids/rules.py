@@ -153,7 +153,7 @@ class IdRules:
     def _of_settled(self, request: InferRequest, settled: Settled) -> Checked | None:
         names, policies = self._layout.features, self._names
         outside = enumerate(settled.outside.tolist())
-        found = tuple([Missed(names[at], policies[at], count) for at, count in outside if count])
+        found = tuple([_missed(names[at], policies[at], count) for at, count in outside if count])
         if not found and not self._functions:
             return None
         return self._checked(request, settled.lengths, settled.values, settled.counts, found)
@@ -208,6 +208,10 @@ def _every(features: tuple[str, ...], counts: bytes) -> tuple[Missed, ...]:
     """Return that each feature's ids were hashed; requests of one size mostly have as many."""
     found = zip(features, np.frombuffer(counts, np.int64).tolist(), strict=True)
     return tuple(Missed(feature, "hash", count) for feature, count in found if count)
+
+
+# The same few hold for most requests: to look one up takes half as long as to make it.
+_missed = functools.lru_cache(maxsize=4096)(Missed)
 
 
 class _Run(NamedTuple):
