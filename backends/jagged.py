@@ -75,7 +75,7 @@ def is_valid(layout: JaggedLayout, lengths: Array, values: Array) -> bool:
         return False
     if int(np.add.reduce(lengths, axis=None, dtype=np.int64)) != values.size:
         return False
-    if int(np.maximum.reduce(_unsigned(values), initial=0)) < layout.fewest_rows:
+    if in_every_table(layout, values):
         return True
     return in_range(layout, values, np.add.reduce(lengths, axis=1, dtype=np.int64))
 
@@ -90,6 +90,11 @@ def ids_of_features(layout: JaggedLayout, lengths: Array, values: Array) -> npt.
         if int(np.add.reduce(counts)) == values.size:
             return counts
     raise _misfit(layout, lengths, values)
+
+
+def in_every_table(layout: JaggedLayout, values: Array) -> bool:
+    """Return whether every id is a row of the smallest table, and so of its own."""
+    return int(np.maximum.reduce(_unsigned(values), initial=0)) < layout.fewest_rows
 
 
 def in_range(layout: JaggedLayout, values: Array, counts: npt.NDArray[np.int64]) -> bool:

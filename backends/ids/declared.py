@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from backends.ids.policy import REJECT, Policy, choose_policies, parse_policy
-from backends.ids.rules import HashesIds, IdRules
+from backends.ids.rules import IdRules, SettlesIds
 from backends.ids.vocabulary import Vocabulary, read_vocabulary
 from backends.jagged import JaggedLayout
 from scheduler.errors import LoadError
 
 # Makes it of the policies and the rows of all tables, in wire order; None if it cannot.
-MakeHash: TypeAlias = Callable[[Sequence[Policy], Sequence[int]], HashesIds | None]
+MakeFaster: TypeAlias = Callable[[Sequence[Policy], Sequence[int]], SettlesIds | None]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NUMBERS_ONLY = ("clamp", "hash")
 
@@ -58,11 +58,14 @@ def declared(manifest: Path, tables: Sequence[TableIds]) -> Declared:
 
 
 def make_rules(
-    layout: JaggedLayout, said: Declared, chosen: Sequence[str], make_hash: MakeHash | None = None
+    layout: JaggedLayout,
+    said: Declared,
+    chosen: Sequence[str],
+    make_faster: MakeFaster | None = None,
 ) -> IdRules:
     """Return the rules of the model's files, unless the option ``chosen`` has others.
 
-    ``make_hash`` is asked, if any table hashes, for what does it faster than NumPy.
+    ``make_faster`` is asked, if any table does not reject, for what does it faster than NumPy.
 
     Raises LoadError naming the manifest or the option, the feature and what is wrong.
     """
@@ -80,8 +83,8 @@ def make_rules(
                 "cannot be its own: a text is no number; take reject, zero or default_row:ROW"
             )
     by_table = [policies[feature] for feature in layout.features]
-    hashes = any(policy.name == "hash" for policy in by_table)
-    faster = make_hash(by_table, list(tables.values())) if make_hash and hashes else None
+    replaces = any(policy != REJECT for policy in by_table)
+    faster = make_faster(by_table, list(tables.values())) if make_faster and replaces else None
     return IdRules(layout, by_table, vocabularies, faster)
 
 

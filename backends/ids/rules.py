@@ -16,10 +16,12 @@ from backends.ids.hashing import modulo_rows, murmur3_rows
 from backends.ids.policy import Function, Policy, shown
 from backends.ids.vocabulary import UNKNOWN, Vocabulary
 from backends.jagged import (
+    FEW,
     JaggedLayout,
     check_jagged,
     ids_of_features,
     ids_outside,
+    in_every_table,
     in_range,
     is_valid,
     missed,
@@ -35,18 +37,31 @@ _HASHES = {"murmur3": murmur3_rows, "modulo": modulo_rows}
 _FEW_RUNS = 6
 
 
-class HashesIds(Protocol):
-    """A faster way to hash a whole request's ids."""
+class Settled(NamedTuple):
+    """Rows of one request's ids.
 
-    def __call__(self, values: Array, counts: Int64s) -> Int64s:
-        """Return ``values``, ``counts`` of each feature, with rows where their tables hash."""
+    ``counts`` says how many ids each feature had, ``outside`` how many of them had no row, where
+    they are not hashed.
+    """
+
+    lengths: Array
+    values: Int64s
+    counts: Int64s
+    outside: Int64s
+
+
+class SettlesIds(Protocol):
+    """A faster way to make rows of a whole request's ids."""
+
+    def __call__(self, lengths: Array, values: Array) -> Settled | None:
+        """Return rows of ``values``; None if a table refuses one, or they do not fit."""
 
 
 class IdRules:
     """Apply ``policies``, one a feature of ``layout``, to requests.
 
     ``policies`` by feature, ``vocabularies`` and ``text``, which is what the option ids takes, are
-    for the model's spec. ``hashed_ids`` does what NumPy does here otherwise.
+    for the model's spec. ``settles`` does what NumPy does here otherwise.
     """
 
     def __init__(
@@ -54,7 +69,7 @@ class IdRules:
         layout: JaggedLayout,
         policies: Sequence[Policy],
         vocabularies: Mapping[str, Vocabulary] | None = None,
-        hashed_ids: HashesIds | None = None,
+        settles: SettlesIds | None = None,
     ) -> None:
         by_feature = dict(zip(layout.features, policies, strict=True))
         self.policies = {feature: policy.name for feature, policy in by_feature.items()}
@@ -76,7 +91,7 @@ class IdRules:
         }
         self._hashed = np.array([policy.name == "hash" for policy in policies])
         self._all_hashed = bool(self._hashed.all())
-        self._hashed_ids = hashed_ids
+        self._settles = settles
         self._runs = list(_runs(policies, layout.table_rows.tolist()))
 
     def check(self, request: InferRequest) -> Checked | None:
@@ -90,11 +105,15 @@ class IdRules:
             return None
         layout = self._layout
         lengths, values = request.inputs[layout.lengths], request.inputs[layout.values]
-        if not self._functions and is_valid(layout, lengths, values):
+        hashes = bool(self._functions)
+        if not hashes and self._is_plain(lengths, values):
             return None
+        settled = self._settles(lengths, values) if self._settles is not None else None
+        if settled is not None:
+            return self._of_settled(request, settled)
         counts = ids_of_features(layout, lengths, values)
-        hashed = self._hash(values, counts) if self._functions else values
-        if self._functions and (self._all_hashed or in_range(layout, hashed, counts)):
+        hashed = self._hash(values, counts) if hashes else values
+        if hashes and (self._all_hashed or in_range(layout, hashed, counts)):
             return self._checked(request, lengths, hashed, counts)
         features, positions = ids_outside(layout, hashed, counts)
         self._refuse(lengths, hashed, features, positions)
@@ -107,8 +126,6 @@ class IdRules:
 
     def _hash(self, values: Array, counts: Int64s) -> Int64s:
         """Return ``values``, those of tables that hash replaced by rows, in memory of their own."""
-        if self._hashed_ids is not None:
-            return self._hashed_ids(values, counts)
         rows = values.astype(np.int64)
         if len(self._runs) <= _FEW_RUNS:
             ends = [0, *np.cumsum(counts).tolist()]
@@ -126,6 +143,20 @@ class IdRules:
             where = np.flatnonzero(np.repeat(features, counts))
             rows[where] = _HASHES[function](rows[where], seeds, limits)
         return rows
+
+    def _is_plain(self, lengths: Array, values: Array) -> bool:
+        """Return whether ids are rows as they are; the compiled library finds out for itself."""
+        layout = self._layout
+        sure = self._settles is None or values.size <= FEW or in_every_table(layout, values)
+        return sure and is_valid(layout, lengths, values)
+
+    def _of_settled(self, request: InferRequest, settled: Settled) -> Checked | None:
+        names, policies = self._layout.features, self._names
+        outside = enumerate(settled.outside.tolist())
+        found = tuple([_missed(names[at], policies[at], count) for at, count in outside if count])
+        if not found and not self._functions:
+            return None
+        return self._checked(request, settled.lengths, settled.values, settled.counts, found)
 
     def _refuse(self, lengths: Array, values: Array, features: Int64s, positions: Int64s) -> None:
         refused = self._rejects[features]
@@ -177,6 +208,10 @@ def _every(features: tuple[str, ...], counts: bytes) -> tuple[Missed, ...]:
     """Return that each feature's ids were hashed; requests of one size mostly have as many."""
     found = zip(features, np.frombuffer(counts, np.int64).tolist(), strict=True)
     return tuple(Missed(feature, "hash", count) for feature, count in found if count)
+
+
+# The same few hold for most requests: to look one up takes half as long as to make it.
+_missed = functools.lru_cache(maxsize=4096)(Missed)
 
 
 class _Run(NamedTuple):

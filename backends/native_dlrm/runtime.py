@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from backends.compiled.rows import find_rows_kernel, hashed_ids
+from backends.compiled.rows import find_rows_kernel, settled_ids
 from backends.cpus import usable_cpus
 from backends.dlrm.forward.model import Dlrm
 from backends.dlrm.gather import DENSE, IDS, Staging
@@ -86,7 +86,7 @@ def load(options: NativeDlrmOptions) -> Loaded:
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
     layout, cache = layout_of(source), Path(options.cache_dir)
-    rules = make_rules(layout, source.ids, options.ids, partial(hashed_ids, cache))
+    rules = make_rules(layout, source.ids, options.ids, partial(settled_ids, cache))
     choice = choose(source.dlrm, options)
     runtime = Runtime(source.dlrm, choice, layout, lanes, options.max_batch_rows)
     properties = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backends.compiled.rows import find_rows_kernel, hashed_ids
+from backends.compiled.rows import find_rows_kernel, settled_ids
 from backends.cpus import usable_cpus
 from backends.dlrm.artifact import Artifact, find_artifact
 from backends.dlrm.gather import Staging
@@ -72,8 +72,8 @@ def load(options: TorchDlrmOptions) -> Loaded:
 def _rules(options: TorchDlrmOptions, artifact: Artifact, facts: Facts) -> IdRules:
     tables = artifact.manifest.tables if artifact.manifest else ()
     said = declared(artifact.model_file.with_name(MANIFEST_FILE), tables)
-    make_hash = partial(hashed_ids, Path(options.cache_dir))
-    return make_rules(facts.layout, said, options.ids, make_hash)
+    make_faster = partial(settled_ids, Path(options.cache_dir))
+    return make_rules(facts.layout, said, options.ids, make_faster)
 
 
 def _serving(

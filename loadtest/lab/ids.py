@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.compiled.rows import hashed_ids
+from backends.compiled.rows import settled_ids
 from backends.ids.policy import Policy, parse_policy
-from backends.ids.rules import HashesIds, IdRules
+from backends.ids.rules import IdRules, SettlesIds
 from backends.jagged import JaggedLayout, check_jagged
 from backends.native_dlrm.options import NativeDlrmOptions
 from loadtest.lab.manifest import manifest
@@ -52,19 +52,19 @@ def calls(rows: int, seed: int, *, numpy: bool = False) -> dict[str, Callable[[]
     }
     for text in POLICIES:
         policies = [parse_policy(text, TABLE_ROWS)] * FEATURES
-        rules = IdRules(LAYOUT, policies, hashed_ids=_compiled(policies, numpy=numpy))
+        rules = IdRules(LAYOUT, policies, settles=_compiled(policies, numpy=numpy))
         for name, request in asked.items():
             if (text, name) != ("reject", "1 % outside"):
                 found[f"{text}, {name}"] = _call(rules, request)
     return found
 
 
-def _compiled(policies: Sequence[Policy], *, numpy: bool) -> HashesIds | None:
-    """Return what hashes as servers do where a C compiler is, None for NumPy."""
-    if numpy or policies[0].name != "hash":
+def _compiled(policies: Sequence[Policy], *, numpy: bool) -> SettlesIds | None:
+    """Return what goes by them as servers do where a C compiler is, None for NumPy."""
+    if numpy or policies[0].name == "reject":
         return None
     folder = Path(NativeDlrmOptions().cache_dir)
-    return hashed_ids(folder, policies, [TABLE_ROWS] * FEATURES)
+    return settled_ids(folder, policies, [TABLE_ROWS] * FEATURES)
 
 
 def _call(rules: IdRules, request: InferRequest) -> Callable[[], object]:
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--numpy", action="store_true", help="hash without the compiled library")
+    parser.add_argument("--numpy", action="store_true", help="without the compiled library")
     arguments = parser.parse_args(argv)
     print(json.dumps(manifest(arguments)))
     print_table(measure(arguments))

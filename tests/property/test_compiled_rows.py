@@ -8,18 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.compiled.build import NoKernelError, load_library
-from backends.compiled.rows import ROWS, HashedIds, RowKernel, find_rows_kernel
+from backends.compiled.rows import ROWS, RowKernel, SettledIds, find_rows_kernel
 from backends.dlrm.stored_rows import UnstorableError, stored_rows
 from backends.ids.hashing import modulo_rows, murmur3_rows
-from backends.ids.policy import Policy, parse_policy
-from backends.ids.rules import IdRules
-from backends.jagged import JaggedLayout
-from scheduler.types import InferRequest
+from backends.ids.policy import Policy
 
 HASHES = {"murmur3": murmur3_rows, "modulo": modulo_rows}
 POLICIES = st.builds(
     Policy,
-    st.sampled_from(["hash", "hash", "zero"]),
+    st.just("hash"),
     function=st.sampled_from(["murmur3", "modulo"]),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -43,16 +40,28 @@ def kernel(kernel_cache: Path) -> RowKernel:
 def test_ids_are_hashed_as_numpy_does(
     kernel: RowKernel, tables: list[tuple[Policy, int, list[int]]]
 ) -> None:
-    hashed = HashedIds(kernel, [one[0] for one in tables], [one[1] for one in tables])
+    settled = SettledIds(kernel, [one[0] for one in tables], [one[1] for one in tables])
     ids = [np.array(one[2], np.int64) for one in tables]
     given_ids = np.concatenate(ids)
     given_ids.flags.writeable = False
-    found = hashed(given_ids, np.array([len(own) for own in ids], np.int64))
+    counts = np.array([len(own) for own in ids], np.int64)
+    found = settled(counts[:, None], given_ids)
     right = [
-        HASHES[policy.function](own, np.uint32(policy.seed), rows) if policy.name == "hash" else own
+        HASHES[policy.function](own, np.uint32(policy.seed), rows)
         for (policy, rows, _), own in zip(tables, ids, strict=True)
     ]
-    assert np.array_equal(found, np.concatenate(right))
+    assert found is not None
+    assert np.array_equal(found.values, np.concatenate(right))
+    assert not found.outside.any()
+    assert np.array_equal(found.counts, counts)
+
+
+@pytest.mark.parametrize("lengths", [[[3, -1]], [[1, 2]], [[2**62, 2]], [[0, 1]]])
+def test_bags_that_do_not_fit_the_ids_are_left_to_be_refused(
+    kernel: RowKernel, lengths: list[list[int]]
+) -> None:
+    settled = SettledIds(kernel, [Policy("zero")], [10])
+    assert settled(np.array(lengths), np.array([1, 20])) is None
 
 
 @given(
@@ -75,22 +84,6 @@ def stored(values: np.ndarray, row_bytes: int, faster: RowKernel | None) -> tupl
         return -1, stored_rows("int8", values, row_bytes, faster).tobytes()
     except UnstorableError as error:
         return error.place, b""
-
-
-def test_rules_with_the_library_are_the_rules_without(kernel: RowKernel) -> None:
-    texts, rows = ["hash:murmur3:7", "zero", "hash:modulo:3"], [100, 50, 9]
-    policies = [parse_policy(text, most) for text, most in zip(texts, rows, strict=True)]
-    layout = JaggedLayout("ids", ("a", "b", "c"), np.array(rows, np.int64))
-    ids = np.arange(-30, 60, dtype=np.int64) * 12345
-    request = InferRequest("", 30, {"ids.lengths": np.ones((3, 30), np.int64), "ids.values": ids})
-    checked = [
-        IdRules(layout, policies, hashed_ids=hashed).check(request)
-        for hashed in (None, HashedIds(kernel, policies, rows))
-    ]
-    (plain, fast) = [one for one in checked if one is not None]
-    assert plain.missed == fast.missed
-    for name, array in plain.request.inputs.items():
-        assert np.array_equal(array, fast.request.inputs[name]), name
 
 
 def test_where_no_library_can_be_built_numpy_does_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The rules of ids against plain Python, and a batch of requests against each of them alone."""
 
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 import mmh3
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.compiled.build import NoKernelError, load_library
+from backends.compiled.rows import ROWS as SOURCES
+from backends.compiled.rows import RowKernel, SettledIds
 from backends.ids.hashing import modulo, modulo_rows, murmur3, murmur3_rows
 from backends.ids.policy import parse_policy
 from backends.ids.rules import IdRules
@@ -21,6 +25,17 @@ SEEDS = st.sampled_from([0, 1, 42, 2**31, 2**32 - 1])
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def kernel(request: pytest.FixtureRequest, kernel_cache: Path) -> RowKernel | None:
+    """The compiled library, or nothing, for NumPy."""
+    if request.param == "numpy":
+        return None
+    try:
+        return RowKernel(load_library(kernel_cache, SOURCES))
+    except NoKernelError as error:
+        pytest.skip(str(error))
+
+
 class Case(NamedTuple):
     """Tables, their policies and what several requests ask for."""
 
@@ -28,8 +43,10 @@ class Case(NamedTuple):
     policies: list[str]
     requests: list[Bags]
 
-    def rules(self) -> IdRules:
-        return IdRules(self.layout(), list(map(parse_policy, self.policies, self.rows)))
+    def rules(self, kernel: RowKernel | None) -> IdRules:
+        policies = list(map(parse_policy, self.policies, self.rows))
+        settles = None if kernel is None else SettledIds(kernel, policies, self.rows)
+        return IdRules(self.layout(), policies, settles=settles)
 
     def layout(self) -> JaggedLayout:
         names = tuple(f"f{number}" for number in range(len(self.rows)))
@@ -69,9 +86,11 @@ def missed_of(counts: Counts) -> list[Missed]:
     )
 
 
-@given(cases(rejecting=True))
-def test_every_id_is_looked_up_counted_or_refused_as_one_by_one(case: Case) -> None:
-    rules = case.rules()
+@given(case=cases(rejecting=True))
+def test_every_id_is_looked_up_counted_or_refused_as_one_by_one(
+    kernel: RowKernel | None, case: Case
+) -> None:
+    rules = case.rules(kernel)
     for bags in case.requests:
         request = request_of(bags)
         expected, counts = mapped(bags, case.policies, case.rows)
@@ -89,9 +108,11 @@ def test_every_id_is_looked_up_counted_or_refused_as_one_by_one(case: Case) -> N
         assert bags_of(request) == bags
 
 
-@given(cases(rejecting=False))
-def test_requests_coalesce_into_what_each_looks_up_alone(case: Case) -> None:
-    rules = case.rules()
+@given(case=cases(rejecting=False))
+def test_requests_coalesce_into_what_each_looks_up_alone(
+    kernel: RowKernel | None, case: Case
+) -> None:
+    rules = case.rules(kernel)
     staging = JaggedStaging(case.layout(), rows=2)
     requests = []
     for bags in case.requests:
@@ -153,7 +174,7 @@ def test_many_tables_of_different_sizes_hash_as_few_do(bags: list[list[int]]) ->
     rows = [5, 5, 9, 1, 7, 1000, 3, 2**32, 8]
     policies = ["hash:modulo:7", "hash:murmur3:1"] * 4 + ["hash:murmur3:2"]
     case = Case(rows, policies, [[[bag] for bag in bags]])
-    checked = case.rules().check(request_of(case.requests[0]))
+    checked = case.rules(None).check(request_of(case.requests[0]))
     assert checked is not None
     expected, counts = mapped(case.requests[0], policies, rows)
     assert bags_of(checked.request) == expected

@@ -1,6 +1,6 @@
-/* Rows of ids by hashing, and FP32 rows as INT8 tables store them, for AVX2.
+/* Rows of ids by each table's policy, and FP32 rows as INT8 tables store them, for AVX2.
 
-   Both give what the NumPy code in backends/ids/hashing.py and backends/dlrm/stored_rows.py gives;
+   Both give what the NumPy code in backends/ids/ and backends/dlrm/stored_rows.py gives;
    they are proven against it before they are used. */
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { NONE = 0, MURMUR3 = 1, MODULO = 2 };
+enum { REJECT = 0, MURMUR3 = 1, MODULO = 2, ZERO = 3, DEFAULT_ROW = 4, CLAMP = 5 };
 enum { STEP = 256, LANES = 8, SCALE_BIAS_BYTES = 4, LARGEST = 255 };
 #define FAST __attribute__((target("avx2,f16c")))
 
@@ -72,24 +72,102 @@ FAST static void murmur3_rows(int64_t *ids, int64_t count, uint32_t seed, uint32
     }
 }
 
-/* Replace the ids of each feature, which follow each other, by rows of its table. */
-void narsil_hash_ids(int64_t *ids, const int64_t *counts, int64_t features,
-                     const uint8_t *functions, const uint32_t *seeds, const int64_t *rows) {
-    for (int64_t feature = 0; feature < features; ids += counts[feature++]) {
-        const int64_t count = counts[feature];
-        const uint64_t limit = (uint64_t)rows[feature];
-        const uint64_t reciprocal = UINT64_MAX / limit;
-        if (functions[feature] == MURMUR3 && limit <= INT32_MAX)
-            murmur3_rows(ids, count, seeds[feature], (uint32_t)limit);
-        else if (functions[feature] == MURMUR3)
-            for (int64_t at = 0; at < count; at++)
-                ids[at] = modulo((int32_t)murmur3((uint32_t)ids[at],
-                                          (uint32_t)((uint64_t)ids[at] >> 32), seeds[feature]), limit,
-                                 reciprocal);
-        else if (functions[feature] == MODULO)
-            for (int64_t at = 0; at < count; at++)
-                ids[at] = modulo((int64_t)((uint64_t)ids[at] + seeds[feature]), limit, reciprocal);
+/* One table: how many rows it has, and what becomes of an id that has none. */
+typedef struct {
+    int64_t rows;
+    int64_t row; /* of DEFAULT_ROW */
+    uint32_t seed;
+    uint32_t policy;
+} Table;
+
+static void hash_ids(int64_t *ids, int64_t count, const Table *table) {
+    const uint64_t limit = (uint64_t)table->rows;
+    const uint64_t reciprocal = UINT64_MAX / limit;
+    if (table->policy == MURMUR3 && limit <= INT32_MAX)
+        murmur3_rows(ids, count, table->seed, (uint32_t)limit);
+    else if (table->policy == MURMUR3)
+        for (int64_t at = 0; at < count; at++)
+            ids[at] = modulo((int32_t)murmur3((uint32_t)ids[at],
+                                              (uint32_t)((uint64_t)ids[at] >> 32), table->seed),
+                             limit, reciprocal);
+    else
+        for (int64_t at = 0; at < count; at++)
+            ids[at] = modulo((int64_t)((uint64_t)ids[at] + table->seed), limit, reciprocal);
+}
+
+FAST static int64_t count_outside(const int64_t *ids, int64_t count, int64_t limit) {
+    int64_t outside = 0;
+    for (int64_t at = 0; at < count; at++) outside += (ids[at] < 0) | (ids[at] >= limit);
+    return outside;
+}
+
+FAST static void replace(int64_t *ids, int64_t count, const Table *table) {
+    const int64_t below = table->policy == CLAMP ? 0 : table->row;
+    const int64_t above = table->policy == CLAMP ? table->rows - 1 : table->row;
+    for (int64_t at = 0; at < count; at++)
+        ids[at] = ids[at] < 0 ? below : ids[at] >= table->rows ? above : ids[at];
+}
+
+/* Leave out what has no row, and make the bags that it was in as much shorter. */
+static int64_t leave_out(int64_t *ids, int64_t *bags, int64_t columns, uint64_t limit) {
+    int64_t *kept = ids;
+    for (int64_t bag = 0; bag < columns; bag++) {
+        int64_t left = bags[bag];
+        for (int64_t id = bags[bag]; id > 0; id--, ids++) {
+            const int64_t outside = (uint64_t)*ids >= limit;
+            *kept = *ids;
+            kept += !outside;
+            left -= outside;
+        }
+        bags[bag] = left;
     }
+    return kept - ids;
+}
+
+/* Write how many ids each feature has; return whether bags mean size ids, and none a negative
+   number. No length above size is added up, so that no sum overflows. */
+static int count_ids(const int64_t *bags, int64_t columns, int64_t features, int64_t size,
+                     int64_t *counts) {
+    int64_t all = 0;
+    for (int64_t feature = 0; feature < features; feature++, bags += columns) {
+        int64_t count = 0, wrong = 0;
+        for (int64_t bag = 0; bag < columns; bag++) {
+            wrong |= (bags[bag] < 0) | (bags[bag] > size);
+            count += wrong ? 0 : bags[bag];
+        }
+        if (wrong) return 0;
+        all += counts[feature] = count;
+    }
+    return all == size;
+}
+
+/* Make rows of size ids, those of each feature following each other; bags has the lengths of its
+   columns bags, which become shorter where a table leaves ids out. counts says how many ids each
+   feature had, outside how many of them had no row where they are not hashed. Return how many ids
+   are left, -1 if a table refuses one or the bags do not fit the ids. */
+int64_t narsil_settle_ids(int64_t *ids, int64_t size, int64_t *bags, int64_t columns,
+                          int64_t features, const Table *tables, int64_t *counts,
+                          int64_t *outside) {
+    if (!count_ids(bags, columns, features, size, counts)) return -1;
+    int64_t *const begin = ids, *to = ids;
+    for (int64_t feature = 0; feature < features; feature++) {
+        const int64_t count = counts[feature];
+        const Table *table = tables + feature;
+        int64_t kept = count;
+        if (to != ids) memmove(to, ids, (size_t)count * sizeof *ids);
+        if (table->policy == MURMUR3 || table->policy == MODULO)
+            hash_ids(to, count, table);
+        else if ((outside[feature] = count_outside(to, count, table->rows))) {
+            if (table->policy == REJECT) return -1;
+            if (table->policy == ZERO)
+                kept += leave_out(to, bags + feature * columns, columns, (uint64_t)table->rows);
+            else
+                replace(to, count, table);
+        }
+        ids += count;
+        to += kept;
+    }
+    return to - begin;
 }
 
 FAST static inline float across(__m256 values, int largest) {
