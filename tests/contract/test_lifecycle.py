@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from backends.fake import FakeBackend
 from scheduler.errors import Code, ServingError
+from scheduler.observer import Answered
 from scheduler.options import SchedulerOptions
 from scheduler.types import Batch
 from tests.contract.conftest import encode
@@ -126,19 +128,26 @@ async def test_a_backend_failure_is_internal_and_keeps_its_secrets(
     assert not (await ask(fake_wire, served_fake, rows=1)).codes
 
 
-@pytest.mark.parametrize("code", list(Code))
 async def test_every_code_of_the_core_reaches_the_client_as_itself(
-    served_fake: Served, fake_wire: Wire, fake: FakeBackend, code: Code
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend
 ) -> None:
-    def fail(batch: Batch) -> None:
-        raise ServingError(code, "because")
+    answers = served_fake.recorder.answers
+    for number, code in enumerate(Code, 1):
+        fake.before_run = partial(_raise, code)
+        answer = await ask(fake_wire, served_fake, rows=1)
+        assert code in answer.codes
+        assert answer.detail == "because"
+        await served_fake.recorder.until(partial(_are, answers, number))
+        assert answers[-1].code is code
 
-    fake.before_run = fail
-    answer = await ask(fake_wire, served_fake, rows=1)
-    assert code in answer.codes
-    assert answer.detail == "because"
-    await served_fake.recorder.until(lambda: len(served_fake.recorder.answers) == 1)
-    assert served_fake.recorder.answers[0].code is code
+
+def _are(answers: list[Answered], number: int) -> bool:
+    return len(answers) == number
+
+
+def _raise(code: Code, batch: Batch) -> None:
+    del batch
+    raise ServingError(code, "because")
 
 
 async def test_draining_still_serves_and_then_closing_refuses(
