@@ -39,20 +39,23 @@ def held(dlrm: Dlrm, *, copy: bool) -> Dlrm:
 
 
 class Lean:
-    """Compute the scores of one batch, named ``output``; any number of threads at once."""
+    """Compute the scores of one batch, named ``output``; any number of threads at once.
+
+    ``block`` are the bytes of its tables, which ``forward`` and ``distinct`` take with a batch.
+    """
 
     def __init__(self, dlrm: Dlrm, output: str, *, copy: bool) -> None:
         """Take the weights of ``dlrm``: dense layers as copies, tables as copies or views."""
-        self._output = output
+        self.output = output
         self.tables = held(dlrm, copy=copy).tables
-        self._block = as_tensor(self.tables.block)
+        self.block = as_tensor(self.tables.block)
         self.round_layers(dlrm, FP32)
 
     def round_layers(self, dlrm: Dlrm, precision: str) -> None:
         """Compute the dense layers in ``precision``, BF16; everything else stays FP32."""
-        graph = _freeze(dlrm, self._block, precision)
+        graph = _freeze(dlrm, self.block, precision)
         # The methods: a module's call looks for hooks first, some us that a row would feel.
-        self._forward, self._distinct = graph.forward, graph.distinct
+        self.forward, self.distinct = graph.forward, graph.distinct
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scores (rows,) of dense values (rows, n), lengths (features x rows), ids.
@@ -63,9 +66,9 @@ class Lean:
         lengths, ids = inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"]
         rows = inputs.get(DENSE_ROWS)
         if rows is None:
-            return {self._output: self._forward(inputs[DENSE], lengths, ids, self._block)}
+            return {self.output: self.forward(inputs[DENSE], lengths, ids, self.block)}
         dense = inputs[DENSE]
-        return {self._output: self._distinct(dense, rows, lengths, ids, self._block)}
+        return {self.output: self.distinct(dense, rows, lengths, ids, self.block)}
 
 
 class Lookup(torch.nn.Module):

@@ -16,11 +16,13 @@ from backends.dlrm.manifest import MANIFEST_FILE
 from backends.ids.declared import declared, make_rules
 from backends.ids.rules import IdRules
 from backends.torch_dlrm.artifact import Derived, Facts, settle
-from backends.torch_dlrm.device import Cpu, Gather, Serving, parse_device
+from backends.torch_dlrm.device import Cpu, Gather, Module, RunGathered, Serving, parse_device
 from backends.torch_dlrm.fused import Fused
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
 from backends.torch_dlrm.gpu.packing import Form
+from backends.torch_dlrm.lean import Lean
+from backends.torch_dlrm.lean_lane import LeanLane
 from backends.torch_dlrm.live import NoTables, live_tables
 from backends.torch_dlrm.options import LEAN, TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
@@ -102,7 +104,12 @@ def _serving(
         said = {"instructions": plan.compute.instructions, "threads_per_forward": "1"}
         made = [plan.compute.make_lane() for _ in range(lanes)]
         return Serving(made, make_gather, rows, said)
-    return Serving([Cpu(plan.compute, threads).run] * lanes, make_gather, rows, {})
+    return Serving([_lane(plan.compute, threads) for _ in range(lanes)], make_gather, rows, {})
+
+
+def _lane(module: Module, threads: int) -> RunGathered:
+    lane = LeanLane(module, threads) if isinstance(module, Lean) else Cpu(module, threads)
+    return lane.run
 
 
 def _parallelism(

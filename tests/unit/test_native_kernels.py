@@ -53,7 +53,7 @@ def test_a_forward_of_one_row_is_that_of_float64(kernel_cache: Path, sigmoid: bo
             assert scores.shape == (1,)
             assert scores.dtype == np.float32
             assert np.abs(scores - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
-            assert np.isnan(lane.run({**inputs, DENSE: inputs[DENSE] * np.nan})).all()
+            assert np.isnan(lane.run({**inputs, DENSE: np.full_like(inputs[DENSE], np.nan)})).all()
             lane.run(make_inputs(shape, 5))
 
 
