@@ -26,10 +26,10 @@ RIDGE = 1e-4
 OVERHEAD = 0.1
 MAX_STRETCH = 4.0
 FAR_OFF = 3.0  # times the usual error
-# A batch is large enough at so many times what it costs however small it is: the overhead, and as
-# long as it takes to hand a batch to a lane and back.
+# A batch is large enough at so many times what it costs however small it is: its overhead, or the
+# way to a lane and back with caches full of weights, whichever is more (decision 49).
 ENOUGH = 20.0
-HAND_OFF_S = 1e-4
+HAND_OFF_S = 2e-4
 # After as many batches at first; and seconds computed in between: a fit takes 60 us.
 FIT_EVERY = 16
 FIT_EVERY_S = 0.005

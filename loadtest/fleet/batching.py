@@ -1,7 +1,8 @@
 """The gateway's batching rule, on plain numbers: what a free lane takes of what waits.
 
 ``scheduler/queue.py`` is the rule that serves; a property test holds the two to the same batches.
-Here are no deadlines, priorities or requests larger than a batch, and a request costs a tenth.
+Here are no deadlines, priorities, forecasts or requests larger than a batch, and a request costs a
+tenth.
 """
 
 import math

@@ -13,6 +13,13 @@ SUITES = (
     "tests/contract/test_bad_input.py",
     "tests/contract/test_lifecycle.py",
     "tests/contract/test_keys.py",
+    "tests/numerics/test_sharing.py",
+    "tests/property/test_ids.py",
+    "tests/property/test_jagged.py",
+    "tests/unit/test_backends_jagged.py",
+    "tests/unit/test_codec_predictor.py",
+    "tests/unit/test_ids.py",
+    "tests/unit/test_turnstile.py",
     "tests/property/test_queue_model.py",
     "tests/property/test_codecs.py",
 )
