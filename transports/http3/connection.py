@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aioquic.h3.connection import ErrorCode
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
@@ -151,7 +152,7 @@ class Connection(QuicProtocol):
         task = self._loop.create_task(request.run(self._host.app))
         self._host.tasks.add(task)
         task.add_done_callback(self._host.tasks.discard)
-        task.add_done_callback(lambda done: self._ended(stream_id, done))
+        task.add_done_callback(partial(self._ended, stream_id))
 
     def _ended(self, stream_id: int, task: asyncio.Task[None]) -> None:
         request = self._requests.pop(stream_id)
