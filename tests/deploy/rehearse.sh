@@ -66,8 +66,9 @@ done
 [ "$(inside id -u)" = 10001 ] || fail "not the user narsil"
 inside sh -c 'touch /x /opt/narsil/x /models/x 2> /dev/null' && fail "something can be written"
 inside sh -c 'command -v gcc cc make pip' && fail "build tools are inside"
-curl -sf http://127.0.0.1:8000/v1/predict -H 'content-type: application/json' -d "@$artifact/example.json" |
-    grep -q predictions || fail "no answer to curl"
+curl -sf http://127.0.0.1:8000/v1/predict -H 'content-type: application/json' -d "@$artifact/example.json" \
+    -o "$said/answer" || fail "no answer to curl"
+grep predictions "$said/answer" > /dev/null || fail "no scores"
 inside narsil predict /models/demo/example.json --transport grpc --url grpc://127.0.0.1:50051 \
     --describe http://127.0.0.1:8000
 inside narsil predict /models/demo/example.json --transport http3 --url https://127.0.0.1:8443
@@ -83,6 +84,7 @@ print("after SIGTERM:", run["after_sigterm"])
 sys.exit(set(run["after_sigterm"]["in_flight"]) != {"ok"})
 EOF
 podman wait $name > /dev/null
-podman logs $name 2>&1 | grep -q "draining: not ready, serving on for 5 s" || fail "it did not drain"
+podman logs $name > "$said/log" 2>&1
+grep -q "draining: not ready, serving on for 5 s" "$said/log" || fail "it did not drain"
 [ "$(podman inspect $name --format '{{.State.ExitCode}}')" = 0 ] || fail "it did not end with 0"
 command podman image inspect "$image" --format "$target: {{.Size}} bytes, all well"
