@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--address", help="of a cluster that runs; without, one for this machine")
     arguments = parser.parse_args()
     alone = {} if arguments.address else {"include_dashboard": False}
-    ray.init(address=arguments.address, **alone)
+    ray.init(address=arguments.address or "local", **alone)
     serve.start(http_options={"host": "127.0.0.1", "port": arguments.port})
     gateway = Gateway.options(num_replicas=arguments.replicas)
     serve.run(gateway.bind(arguments.artifact), route_prefix="/", blocking=True)

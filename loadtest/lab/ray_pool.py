@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--parts", nargs="*", default=[*_PARTS])
     arguments = parser.parse_args(argv)
-    with ray_cluster(5, arguments.health_check_ms) as cluster:
+    with ray_cluster(6, arguments.health_check_ms) as cluster:
         print(f"load average {os.getloadavg()[0]:.2f}")
         _measure(cluster, arguments)
         print(f"load average {os.getloadavg()[0]:.2f}")

@@ -64,7 +64,8 @@ def test_the_whole_gateway_answers_as_a_deployment(
     assert np.abs(np.array(scores) - expected(small_backend, json.loads(body))).max() <= 1e-6
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(_predict(served, b"[]"), timeout=30)
-    assert caught.value.code == 400
+    with caught.value as refusal:
+        assert refusal.code == 400
 
 
 def _predict(served: str, body: bytes) -> urllib.request.Request:
