@@ -142,9 +142,11 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
         target=post, args=(page, bodies, every_s), daemon=True
     )
     load = Load(engine, requests)
-    await load.run(arguments.rate, 2.0)  # warms up
-    load.latencies_s = {True: [], False: []}
     poster.start()
+    while not watching.updates:  # it has imported what it needs, the server found its library
+        await load.run(arguments.rate, 2.0)
+    load.latencies_s = {True: [], False: []}
+    watching.updates.clear()
     used_s, began_s = _cpu_s(), time.monotonic()
     await load.run(arguments.rate, arguments.seconds)
     poster.terminate()
