@@ -31,6 +31,7 @@ _DTYPES = {
 # A look-up here is ten times as fast as what numpy does for a dtype's name.
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MAX_DIMENSIONS = 8
+_TEXT = {str}
 
 # Of a tensor: its name, its dtype, its shape, where it begins.
 Placed: TypeAlias = tuple[str, str, tuple[int, ...], int]
@@ -108,9 +109,11 @@ def decode_request(payload: bytes) -> Sent:
     try:
         (slot, model, rows, name, timeout_s, deadline_s, outputs, priority, version, key, shared,
          trace, placed, texts) = orjson.loads(payload)  # fmt: skip
-        for text in (model, name, version, key, *outputs):
-            _check(type(text) is str, "a text")
-        _check(type(rows) is int and type(priority) is int, "rows and priority")
+        # One set of types takes a third of what a loop does.
+        if {*map(type, (model, name, version, key, *outputs))} != _TEXT:
+            raise ValueError("a text is wrong")
+        if type(rows) is not int or type(priority) is not int:
+            raise ValueError("rows or priority is wrong")
         request = InferRequest(
             model, rows, {}, name,
             math.inf if timeout_s is None else float(timeout_s),
@@ -182,8 +185,10 @@ def decode_numbers(payload: bytes) -> Iterator[int]:
 def _placed(raw: Any) -> tuple[Placed, ...]:
     placed = []
     for name, dtype, shape, start in raw:
-        _check(type(name) is str and dtype in _DTYPES and len(shape) <= _MAX_DIMENSIONS, "a tensor")
-        _check(type(start) is int and start >= 0, "a place")
+        if type(name) is not str or dtype not in _DTYPES or len(shape) > _MAX_DIMENSIONS:
+            raise ValueError("a tensor is wrong")
+        if type(start) is not int or start < 0:
+            raise ValueError("a place is wrong")
         placed.append((name, dtype, _numbers(shape), start))
     return tuple(placed)
 

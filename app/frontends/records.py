@@ -14,6 +14,7 @@ from scheduler.types import Timing
 
 # A client chooses how long these are.
 _MAX_TEXT_CHARACTERS = 2048
+_TEXT, _NUMBERS = {str}, {int, float}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _answered(
 ) -> Answered:
     name, detail, version, trace_id, span_id, operation, protocol, *numbers, timing = more
     texts = (transport, model, name, detail, version, trace_id, span_id, operation, protocol)
-    if not all(type(text) is str for text in texts):
+    if {*map(type, texts)} != _TEXT:
         raise TypeError("a text is none")
     http_status, bytes_in, bytes_out = map(int, numbers)
     return Answered(
@@ -83,7 +84,7 @@ def _answered(
 
 
 def _timing(numbers: list[Any]) -> Timing:
-    if not all(type(number) in (int, float) for number in numbers):
+    if not _NUMBERS.issuperset(map(type, numbers)):
         raise TypeError("a number is none")
     return Timing(*numbers)
 
