@@ -38,7 +38,7 @@ def told(run: Run, service: Service) -> dict[str, Any]:
     others = sum([batch.spent_s for batch in batches]) / sum([batch.cpu_s for batch in batches])
     return {
         "pace": list(pace.lane),
-        "loop_s": run.loop_cpu_s / run.requests * others,
+        "loop_s": run.loop_cpu_s / run.requests * max(1.0, others),
         "client_s": run.outcome.cpu_s / run.requests,
         "lag_s": run.outcome.lag.percentile(50) if run.outcome.lag.total else 0.0,
     }
