@@ -43,7 +43,8 @@ class Box:
 
     ``shared``: loop and the one lane have one processor between them, so that neither goes on while
     the other works. Then each turn of the loop costs ``turn_s`` besides, one that is due while the
-    lane computes begins ``yield_s`` late, and a hop is nothing but that. ``pace`` is the machine's.
+    lane computes begins ``yield_s`` late, one that is due while nobody does ``idle_s``, and a hop
+    is nothing but that. ``pace`` is the machine's.
     """
 
     service: Service
@@ -57,6 +58,7 @@ class Box:
     shared: bool = False
     turn_s: float = 0.0
     yield_s: float = 0.0
+    idle_s: float = 0.0
     pace: Pace = STEADY
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from loadtest import workload
 from loadtest.fleet import curve, followed, measured
 from loadtest.fleet.box_server import COST, add_backend
-from loadtest.fleet.calibration import Calibration, document_of, fitted
+from loadtest.fleet.calibration import Calibration, document_of, fitted, text_of
 from loadtest.fleet.measured import Box, Run
 from loadtest.fleet.notes import CROWD, FEW, LONE, SharedNotes
 from loadtest.fleet.pair import SHOWN
@@ -207,7 +207,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Calibrate, measure, compare; return the exit code."""
     arguments = _arguments(argv)
-    about = manifest(arguments)
+    about = {**manifest(arguments), "tool": "loadtest.fleet calibrate"}
     bodies = workload.make_bodies(_shape(arguments), arguments.rows, 200, 0, "protobuf")
     shared = arguments.backend != COST
     with tempfile.TemporaryDirectory() as folder:
@@ -216,8 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             calibration, points = Measurement(arguments, box, bodies).run()
     document = document_of(about, calibration, points)
     if arguments.json:
-        text = json.dumps(document, indent=1) + "\n"
-        arguments.json.write_text(text, encoding="utf-8")
+        arguments.json.write_text(text_of(document), encoding="utf-8")
     print(json.dumps({**about, "calibration": document["calibration"]}))
     print("with the service times of the calibrating runs:")
     code = curve.report(curve.pairs(calibration, points, own=False))

@@ -1,6 +1,7 @@
 """What was measured of one server, as a file, and the simulated box that it makes."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,6 +104,13 @@ def document_of(
 ) -> dict[str, object]:
     """Return what a file holds: manifest, calibration and the curve that was measured with it."""
     return {"manifest": manifest, "calibration": asdict(calibration), "curve": list(curve)}
+
+
+def text_of(document: Mapping[str, object]) -> str:
+    """Return ``document`` as a file has it: lists of numbers on one line."""
+    text = json.dumps(document, indent=1)
+    lines = re.sub(r"\[[-0-9.e,\s]+\]", lambda found: " ".join(found[0].split()), text)
+    return lines + "\n"
 
 
 def fitted(batches: Mapping[int, tuple[int, float]]) -> tuple[tuple[int, float], ...]:

@@ -15,19 +15,22 @@ class Core:
     """Give the processor to the loop while it has something to do, to the lane otherwise.
 
     A loop that is woken while the lane computes gets the processor after ``yield_s``, or when the
-    lane is done. ``turn`` is asked for the loop's next turn, None if nothing is to be done;
-    ``computed`` is called when the lane is done.
+    lane is done; one that is woken while nobody has it after ``idle_s``. ``turn`` is asked for the
+    loop's next turn, None if nothing is to be done; ``computed`` is called when the lane is done.
     """
 
     def __init__(
         self,
         timeline: Timeline,
         yield_s: float,
+        idle_s: float,
         turn: Callable[[], Turn | None],
         computed: Callable[[], None],
     ) -> None:
         self._timeline = timeline
         self._yield_s = yield_s
+        self._idle_s = idle_s
+        self._awake = False  # whether the processor is the caller's, who has just used it
         self._turn = turn
         self._computed = computed
         self._events = _NEVER  # counted, so that one that was called off is known by its number
@@ -49,10 +52,11 @@ class Core:
         """Tell the loop that there is something to do."""
         if self._turn_ends:
             return
-        if self._left_s is None:
+        if self._left_s is None and (self._awake or not self._idle_s):
             self._take_turn()
         elif not self._turn_begins:
-            self._turn_begins = self._after(self._yield_s, self._waited)
+            delay_s = self._idle_s if self._left_s is None else self._yield_s
+            self._turn_begins = self._after(delay_s, self._waited)
 
     def _after(self, seconds: float, step: Callable[[int], None]) -> int:
         self._events += 1
@@ -90,4 +94,6 @@ class Core:
         if event == self._lane_ends:
             self._lane_ends = _NEVER
             self._left_s = None
+            self._awake = True
             self._computed()
+            self._awake = False

@@ -32,7 +32,7 @@ class SharedServer:
         self._draws = draws
         self._slower = slower
         self._line = Line(box.max_batch_rows, box.max_queue_rows)
-        self._core = Core(timeline, box.yield_s, self._turn, self._computed)
+        self._core = Core(timeline, box.yield_s, box.idle_s, self._turn, self._computed)
         self._free = True
         self._steps: list[Step] = []
         self._batch: list[Job] = []

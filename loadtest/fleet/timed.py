@@ -21,7 +21,7 @@ class Ended:
 
     ``cpu_s`` are its threads' processor seconds from the end of the lane's batch before to its own:
     what the lane does around it is in it. ``spent_s`` is that and what neighbours on the processor
-    took meanwhile, though not the event loop.
+    took meanwhile, though not the event loop; one gathered ahead leaves that to the one before.
     """
 
     ended_s: float
@@ -107,8 +107,9 @@ class TimedBackend:
         self._lane.ended_s = now.own_s
         others_s = (now.wall_s - began.wall_s) - (now.own_s - began.own_s)
         others_s -= now.loop_s - began.loop_s
-        cpu_s += gather_s if ahead else 0.0
+        # Gathering ahead is among what others took of the batch that was computed meanwhile.
         spent_s = cpu_s + max(0.0, others_s)
+        cpu_s += gather_s if ahead else 0.0
         os.write(self._file, _RECORD.pack(now.wall_s, rows, cpu_s, spent_s))
         return outputs
 

@@ -12,7 +12,9 @@ from loadtest.fleet.calibration import Calibration, document_of, fitted, read, s
 from loadtest.fleet.closed import simulate_closed
 
 SLOW = pytest.mark.slow
-MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "2026-11-fleet-cost.json"
+BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks"
+MEASURED = BENCHMARKS / "2026-11-fleet-cost.json"
+FOLLOWED = BENCHMARKS / "2026-11-fleet-native.json"
 CALIBRATION = Calibration(
     backend="cost", lanes=1, max_batch_rows=100, rows=10,
     points=((10, 0.011), (50, 0.015), (100, 0.020)), hop_s=1e-4, loop_s=3e-4, lone_s=0.0125,
@@ -86,6 +88,13 @@ def test_the_measured_curve_of_the_documents_is_reproduced(more: tuple[str, ...]
     assert curve.main([str(MEASURED), *more]) == 0
 
 
+@pytest.mark.slow
+def test_the_reference_artifact_s_curve_is_reproduced_and_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "curve.svg"
+    assert curve.main([str(FOLLOWED), "--own", "--svg", str(picture)]) == 0
+    assert picture.read_text().count("<polyline") == 8
+
+
 def test_the_runs_own_batch_times_tell_a_slow_machine_from_a_wrong_model(tmp_path: Path) -> None:
     slower = [(rows, 1.5 * seconds) for rows, seconds in CALIBRATION.points]
     box = replace(CALIBRATION.box(), service=service_of(slower))
@@ -125,3 +134,20 @@ def test_a_real_server_is_calibrated_on_and_measured(
     assert {point["in_flight"] for point in document["curve"]} == {0, 1, 8, 64}
     printed = capsys.readouterr().out.partition("with the measured")[0]
     assert curve.main([str(file)]) == (1 if "NOT KEPT" in printed else 0)
+
+
+@pytest.mark.slow
+def test_a_server_that_computes_is_followed_on_its_one_processor(
+    small_artifact: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.json"
+    asked = ["native_dlrm", "--artifact", str(small_artifact), "--rows", "50", "--rounds", "3",
+             "--within", "0", "--seconds", "0.3", "--loads", "0.5", "--json", str(file)]  # fmt: skip
+    assert calibrate.main(asked) in {0, 1}
+    calibration, document = read(file)
+    assert calibration.shared is not None
+    assert calibration.shared.wire_s > 0
+    opened, *closed = document["curve"]
+    assert len(opened["runs"]) == 1  # no second round after 0 s
+    assert min(opened["runs"][0]["pace"]) > 0
+    assert [point["in_flight"] for point in closed] == [1, 8, 64]
