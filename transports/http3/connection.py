@@ -23,7 +23,6 @@ from transports.http3.bridge import Address, Exchange, MalformedRequest, scope_o
 from transports.http3.quic import QuicProtocol
 from transports.http3.request import Request
 from transports.http3.session import STREAM_BYTES, RequestAborted, Session
-from transports.ordinary import ordinary
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,6 @@ class Host:
     progress: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@ordinary
 class Connection(QuicProtocol):
     """Runs one task per request."""
 

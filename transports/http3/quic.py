@@ -20,10 +20,8 @@ from aioquic.quic.events import (
 from transports.http3.bulk import Address
 from transports.http3.established import EstablishedQuic
 from transports.http3.udp import UdpTransport
-from transports.ordinary import ordinary
 
 
-@ordinary
 class QuicProtocol(QuicConnectionProtocol):
     """A connection, of a client or a server."""
 
