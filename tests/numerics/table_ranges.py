@@ -95,7 +95,8 @@ def _by_fbgemm(rows: Floats) -> Floats:
 def _by_fp32_scale(rows: Floats) -> Floats:
     low = rows.min(axis=1, keepdims=True)
     scale = (rows.max(axis=1, keepdims=True) - low) / np.float32(_LARGEST)
-    return np.rint((rows - low) / scale) * scale + low
+    restored: Floats = np.rint((rows - low) / scale) * scale + low
+    return restored
 
 
 def _best(rows: Floats) -> Floats:
