@@ -141,7 +141,8 @@ def test_a_server_that_computes_is_followed_on_its_one_processor(
     small_artifact: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "one.json"
-    asked = ["native_dlrm", "--rows", "50", "--rounds", "3", "--within", "0", "--seconds", "0.3", "--loads", "0.5"]
+    asked = ["native_dlrm", "--rows", "50", "--rounds", "3", "--within", "0"]
+    asked += ["--seconds", "0.3", "--loads", "0.5"]
     asked += ["--artifact", str(small_artifact), "--json", str(file)]
     assert calibrate.main(asked) in {0, 1}
     calibration, document = read(file)
