@@ -72,8 +72,13 @@ def _scores(
         rows = stored(state[_BAGS.format(feature)][ids]).astype(np.float32)
         tables.append(Table(feature, "fp32", shape.dim, rows.view(np.uint8)))
         places.append(np.arange(len(ids)))
-    dense = [_linear(state, f"dense_arch.model._mlp.{n}._linear") for n in range(3)]
-    over = [_linear(state, f"over_arch.model.0._mlp.{n}._linear") for n in range(3)]
+    dense = [
+        _linear(state, f"dense_arch.model._mlp.{n}._linear") for n in range(len(shape.dense_layers))
+    ]
+    over = [
+        _linear(state, f"over_arch.model.0._mlp.{n}._linear")
+        for n in range(len(shape.over_layers) - 1)
+    ]
     over.append(_linear(state, "over_arch.model.1", relu=False))
     order = tuple(range(len(tables)))
     nothing = np.empty(0, np.uint8)
