@@ -52,8 +52,8 @@ class Line:
             job.queued = False
             self.rows -= job.rows
 
-    def take(self, lanes: int) -> list[Job]:
-        """Return the next batch; several free ``lanes`` share what waits."""
+    def take(self, lanes: float) -> list[Job]:
+        """Return the next batch; several free ``lanes``, or so many batches, share what waits."""
         share_rows = math.ceil(self.rows / max(1, lanes))
         batch: list[Job] = []
         rows = 0

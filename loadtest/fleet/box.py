@@ -44,7 +44,8 @@ class Box:
     ``shared``: loop and the one lane have one processor between them, so that neither goes on while
     the other works. Then each turn of the loop costs ``turn_s`` besides, one that is due while the
     lane computes begins ``yield_s`` late, one that is due while nobody does ``idle_s``, and a hop
-    is nothing but that. ``pace`` is the machine's.
+    is nothing but that. A batch that takes ``enough_s`` grows no further. ``pace`` is the
+    machine's.
     """
 
     service: Service
@@ -59,6 +60,7 @@ class Box:
     turn_s: float = 0.0
     yield_s: float = 0.0
     idle_s: float = 0.0
+    enough_s: float = math.inf
     pace: Pace = STEADY
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """What was measured of one server, as a file, and the simulated box that it makes."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,13 +21,15 @@ class Shared:
 
     ``turn_s`` is processor time of a turn of the loop beside the requests in it, ``yield_s`` what
     the loop waits for the processor, a request. ``wire_s`` is a lone request's beyond the server's
-    work, ``client_s`` its client's processor time.
+    work, ``client_s`` its client's processor time. ``enough_s`` is what a batch may take to grow no
+    further; files from before that rule have none.
     """
 
     turn_s: float
     yield_s: float
     wire_s: float
     client_s: float
+    enough_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Calibration:
                 shared=True,
                 turn_s=self.shared.turn_s,
                 yield_s=self.shared.yield_s,
+                enough_s=self.shared.enough_s,
             )
         known_s = service.of(self.rows) + 2 * self.hop_s + self.loop_s
         return Box(

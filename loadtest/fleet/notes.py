@@ -15,6 +15,7 @@ from loadtest.fleet.calibration import Calibration, Shared, service_of
 from loadtest.fleet.measured import Run
 from loadtest.fleet.timed import Ended
 from loadtest.lab import stats
+from scheduler.forecast import ENOUGH, HAND_OFF_S
 
 LONE, FEW, CROWD = 1, 4, 64
 
@@ -51,6 +52,7 @@ class SharedNotes:
                 yield_s=self._median(FEW, lambda run: run.loop_wait_s / run.requests),
                 wire_s=max(0.0, self._median(LONE, beyond_s)),
                 client_s=self._median(LONE, lambda run: run.outcome.cpu_s / run.requests),
+                enough_s=ENOUGH * max(service.of(0), HAND_OFF_S),
             ),
         )
 

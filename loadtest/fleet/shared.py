@@ -117,7 +117,10 @@ class SharedServer:
             self._begin()
 
     def _begin(self) -> None:
-        self._batch = batch = self._line.take(1)
+        box = self._box
+        self._batch = batch = self._line.take(
+            max(1.0, box.service.of(self._line.rows) / box.enough_s)
+        )
         work_s = self._box.service.of(sum([job.rows for job in batch])) * self._draws.next()
         work_s *= self._slower * self._box.pace.lane_at(self._timeline.now_s)
         self.busy_s += work_s

@@ -77,6 +77,13 @@ def test_at_full_load_the_processor_s_time_is_all_that_counts() -> None:
     assert crowd.busy_s + crowd.loop_s == pytest.approx(crowd.seconds, rel=0.02)
 
 
+def test_a_batch_that_takes_long_enough_grows_no_further() -> None:
+    box = dataclasses.replace(BOX, enough_s=0.025)  # of 40 rows
+    crowd = simulate_closed(box, 40, 10, 10.0, seed=1)
+    assert crowd.left == 0
+    assert crowd.requests_a_batch == pytest.approx(4, abs=1)
+
+
 def test_every_arrival_has_one_end_whatever_happens() -> None:
     box = dataclasses.replace(
         BOX, service=Service((1, 100), (0.002, 0.01), exponential), max_queue_rows=400
