@@ -14,8 +14,11 @@ class Clock:
         self.worked_s = 0.0
         self.slept_s: list[float] = []
 
-    def pace(self, idle: Callable[[], bool]) -> Pace:
-        return Pace(idle, lambda: self.worked_s, self.slept_s.append)
+    def pace(self, idle: Callable[[], bool], *, oversleeps_s: float = 0.0) -> Pace:
+        def now_s() -> float:
+            return self.worked_s + sum(self.slept_s) + oversleeps_s * len(self.slept_s)
+
+        return Pace(idle, lambda: self.worked_s, self.slept_s.append, now_s)
 
 
 def test_a_short_turn_goes_on() -> None:
@@ -42,3 +45,12 @@ def test_a_batch_that_computes_is_waited_for_and_one_that_goes_on_is_not() -> No
     assert clock.slept_s == [ASK_S] * 2
     clock.pace(lambda: False).wait_for_idle()
     assert clock.slept_s == [ASK_S] * (2 + MOST_ASKED)
+
+
+def test_who_wakes_late_rests_no_more() -> None:
+    clock = Clock()
+    pace = clock.pace(lambda: True, oversleeps_s=0.1)
+    for _ in range(20):
+        clock.worked_s += TURN_S
+        pace.rest()
+    assert len(clock.slept_s) == 1
