@@ -15,12 +15,12 @@ come first served among the rest. A higher class goes first among requests that 
 import heapq
 import math
 from collections import OrderedDict
-from typing import TypeAlias
 
 import numpy as np
 
 from scheduler.errors import Code, ServingError
 from scheduler.waiting import (
+    CROWDED,
     NOTHING,
     BatchSeconds,
     Limits,
@@ -56,7 +56,7 @@ class _Sum:
         self.requests = self.rows = self.ids = 0
 
 
-_Heap: TypeAlias = list[tuple[float, int, _Place]]
+_Heap = list[tuple[float, int, _Place]]
 
 
 class RequestQueue:
@@ -155,8 +155,8 @@ class RequestQueue:
         """Remove and return the next batch, and those met on the way that come too late.
 
         ``at_once`` overrides ``max_delay_s``. Several free ``lanes`` share what waits. ``batch_s``
-        forecasts a batch: it grows no further than the deadlines in it allow, and no further once
-        it takes ``enough_s``.
+        forecasts a batch: it grows no further than the deadlines in it allow, nor, where nothing
+        crowds, once it takes ``enough_s``.
         """
         wake_s = None if at_once else self._held_until_s(now)
         if wake_s is not None:
@@ -174,7 +174,8 @@ class RequestQueue:
     def _share_rows(self, lanes: int, batch_s: BatchSeconds, enough_s: float) -> int:
         """Return after how many rows a batch is large enough."""
         ids = sum([total.ids for total in self._sums.values()])
-        return math.ceil(self._rows / max(float(lanes), batch_s(self._rows, ids) / enough_s))
+        shares = batch_s(self._rows, ids) / enough_s
+        return math.ceil(self._rows / max(float(lanes), shares if shares < CROWDED else 0.0))
 
     def drain(self) -> tuple[Piece, ...]:
         """Remove everything, in order of arrival; return what was left of each request."""

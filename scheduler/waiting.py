@@ -98,6 +98,8 @@ class Load(NamedTuple):
 
 
 NOTHING = Load(0, 0, 0)
+# Of more that waits than so many batches that are large enough, full ones are answered soonest.
+CROWDED = 4
 
 
 def no_forecast(rows: int, ids: int) -> float:

@@ -11,6 +11,7 @@ from loadtest.fleet.core import Core, Turn
 from loadtest.fleet.draws import Draws
 from loadtest.fleet.server import Client, Server
 from loadtest.fleet.timeline import Timeline
+from scheduler.waiting import CROWDED
 
 # What the loop has to do: its seconds, and what is to be called at the end of the turn.
 Step: TypeAlias = tuple[float, Callable[[], None]]
@@ -118,9 +119,8 @@ class SharedServer:
 
     def _begin(self) -> None:
         box = self._box
-        self._batch = batch = self._line.take(
-            max(1.0, box.service.of(self._line.rows) / box.enough_s)
-        )
+        shares = box.service.of(self._line.rows) / box.enough_s
+        self._batch = batch = self._line.take(max(1.0, shares if shares < CROWDED else 0.0))
         work_s = self._box.service.of(sum([job.rows for job in batch])) * self._draws.next()
         work_s *= self._slower * self._box.pace.lane_at(self._timeline.now_s)
         self.busy_s += work_s

@@ -79,9 +79,10 @@ def test_at_full_load_the_processor_s_time_is_all_that_counts() -> None:
 
 def test_a_batch_that_takes_long_enough_grows_no_further() -> None:
     box = dataclasses.replace(BOX, enough_s=0.025)  # of 40 rows
-    crowd = simulate_closed(box, 40, 10, 10.0, seed=1)
-    assert crowd.left == 0
-    assert crowd.requests_a_batch == pytest.approx(4, abs=1)
+    few = simulate_closed(box, 12, 10, 10.0, seed=1)
+    assert few.left == 0
+    assert few.requests_a_batch < 0.9 * simulate_closed(BOX, 12, 10, 10.0, seed=1).requests_a_batch
+    assert simulate_closed(box, 60, 10, 10.0, seed=1).requests_a_batch > 8  # a crowd
 
 
 def test_every_arrival_has_one_end_whatever_happens() -> None:

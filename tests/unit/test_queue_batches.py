@@ -245,7 +245,14 @@ def test_a_batch_that_takes_long_enough_grows_no_further() -> None:
     assert sizes == [[1, 1, 1], [1, 1, 4]]
 
 
+def test_a_crowd_is_taken_by_full_batches() -> None:
+    queue = queue_of(*[waiting(1) for _ in range(8)])
+    assert len(queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.21).batch) == 3
+    queue = queue_of(*[waiting(1) for _ in range(8)])
+    assert len(queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.19).batch) == 8
+
+
 def test_one_request_that_takes_longer_than_enough_is_a_batch() -> None:
     queue = queue_of(waiting(5), waiting(5))
-    assert len(queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.01).batch) == 1
+    assert len(queue.take(0.0, batch_s=a_tenth_a_row, enough_s=0.4).batch) == 1
     assert len(queue) == 1
