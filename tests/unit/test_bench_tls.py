@@ -72,6 +72,7 @@ async def test_requests_over_tls_are_answered(wire: str, authority: Authority) -
     assert outcome.answered > 0
 
 
+@pytest.mark.slow
 def test_a_run_over_tls_is_measured_beside_a_null_server_over_tls(
     null: tuple[int, Path], small_artifact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_why_there_is_no_tls_is_said(
         pass
 
 
+@pytest.mark.slow
 def test_a_server_without_tls_is_told_from_one_that_is_not_trusted(
     tmp_path: Path, small_artifact: Path, authority: Authority, capsys: pytest.CaptureFixture[str]
 ) -> None:
