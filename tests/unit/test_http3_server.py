@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -124,6 +125,23 @@ async def test_a_client_that_resets_its_upload_is_recorded_as_cancelled(
     (record,) = await engine.watcher.wait_for(1)
     assert record.code is Code.CANCELLED
     await still_serves(raw)
+
+
+@pytest.mark.parametrize("body", [None, json_body([0.5])], ids=["get", "post"])
+async def test_a_request_whose_answer_is_not_wanted_is_not_begun(
+    raw: RawClient, engine: StubEngine, caplog: pytest.LogCaptureFixture, body: bytes | None
+) -> None:
+    stream_id = raw.quic.get_next_available_stream_id()
+    raw.http.send_headers(stream_id, head() if body else head("GET", "/v1/models"), not body)
+    if body:
+        raw.http.send_data(stream_id, body, end_stream=True)
+    # It goes out in front of what the stream has to say.
+    raw.quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+    raw.transmit()
+    await raw.wait_for(StreamReset, lambda reset: reset.stream_id == stream_id)
+    await still_serves(raw)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(engine.requests) == 1  # the last
 
 
 @pytest.mark.parametrize("declared", [True, False])

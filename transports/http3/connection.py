@@ -136,6 +136,9 @@ class Connection(QuicProtocol):
 
     def _begin(self, session: Session, event: HeadersReceived) -> None:
         stream_id = event.stream_id
+        if not session.takes_answer(stream_id):  # STOP_SENDING came before the request was whole
+            session.forget(stream_id)
+            return
         peer = self._quic.get_peer_address()
         try:
             scope = scope_of(event.headers, peer and peer[:2], self._host.address)

@@ -90,6 +90,17 @@ class Session(H3Connection):
             del self._stream[stream_id]
         self._quic.send_stream_data(stream_id, whole_answer(block, body), end_stream=True)
 
+    def takes_answer(self, stream_id: int) -> bool:
+        """Whether the client has not said yet that it wants no answer on this stream."""
+        stream = self._quic._streams.get(stream_id)  # noqa: SLF001  # no public word for it
+        return stream is not None and stream.sender._reset_error_code is None  # noqa: SLF001
+
+    def forget(self, stream_id: int) -> None:
+        """Ignore a request that has been given up, and what still comes of it."""
+        stream = self._stream.pop(stream_id, None)
+        if stream is not None and not stream.receiving_ended:
+            self._unread.add(stream_id)
+
     def stop_reading(self, stream_id: int, error_code: int = ErrorCode.H3_NO_ERROR) -> None:
         """Ask the client to send no more of a request, and ignore what still comes."""
         stream = self._stream.get(stream_id)
