@@ -27,6 +27,8 @@ NOTES = {
 }
 # For models that bring no example of their own.
 EXAMPLES = Path(".narsil/examples")
+# Where the lines to try find a key, if the server asks for one.
+KEY_FILE = "my.key"
 # Characters of what an artifact says about its own example.
 _MOST_NOTE = 400
 
@@ -58,7 +60,8 @@ def _show(
         console.print(f"  {name:<{width}}{'  '.join(urls)}  [dim]{_note(config, name)}[/dim]")
     lines = _lines_to_try(config, served, _urls_to_try(config, addresses))
     if lines:
-        console.print(f"\nTry it: {_example_note(served[0])}".rstrip(), markup=False)
+        key = f"with your API key in the file {KEY_FILE}. " if config.server.api_keys else ""
+        console.print(f"\nTry it: {key}{_example_note(served[0])}".rstrip(), markup=False)
     for line in lines:
         console.print(f"  {line}", markup=False)
     console.print()
@@ -107,8 +110,11 @@ def _lines_for(config: Config, model: Served, name: str, urls: Mapping[str, str]
         f"{os.path.relpath(sys.argv[0])} predict {example}{f' --model {name}' if name else ''}"
     )
     lines = []
+    json = "-H 'content-type: application/json'"
+    if config.server.api_keys:
+        predict += f" --api-key-file {KEY_FILE}"
+        json += f' -H "authorization: Bearer $(cat {KEY_FILE})"'
     if "http" in urls:
-        json = "-H 'content-type: application/json'"
         lines.append(f"{_curl(config, urls['http'], predict_path(name))} {json} -d @{example}")
         if "grpc" in urls:  # predictor.proto names no features: their order is asked over HTTP
             where = f"--url {urls['grpc']} --describe {urls['http']}"

@@ -52,7 +52,17 @@ def kind_in(source: str) -> Kind:
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
     """KServe's resources by the names of their classes."""
     folder = tmp_path_factory.mktemp("kserve")
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, KSERVE]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "-d",
+        str(folder),
+        KSERVE,
+    ]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip(f"{KSERVE} is not to be had")
     (wheel,) = Path(folder).glob("*.whl")

@@ -1,6 +1,5 @@
 """Paste the lines of a banner, as its reader would."""
 
-import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,11 @@ def check_lines(lines: Sequence[str], folder: Path) -> None:
     """Run every line in ``folder``, all at once; each must print scores and no error."""
     running = [
         subprocess.Popen(
-            shlex.split(line), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["bash", "-c", line],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for line in lines
     ]

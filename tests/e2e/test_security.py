@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app import cli
+from tests.e2e.pasted import check_lines
 from tests.e2e.process import NARSIL, narsil_serve
 from tests.e2e.test_tls import run, with_real_ports
 
@@ -53,6 +54,10 @@ async def test_the_page_s_keys_work_and_a_hang_up_takes_new_ones(folder: Path) -
         said = (await asyncio.to_thread(run, ["bash", "-c", metrics], folder)).stdout
         assert 'narsil_key_requests_total{key="ranker",outcome="ok"} 4.0' in said
         assert 'narsil_key_requests_total{key="",outcome="missing"} 1.0' in said
+        shutil.copy(folder / "ranker.key", folder / "my.key")
+        await asyncio.to_thread(
+            check_lines, process.banner.partition("Try it:")[2].split("\n  ")[1:], folder
+        )
         (folder / "keys.toml").write_text("")
         process.hang_up()
         again = ["bash", "-c", with_real_ports(console("curl")[1], process.urls)]
