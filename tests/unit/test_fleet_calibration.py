@@ -147,9 +147,7 @@ def test_a_server_that_computes_is_followed_on_its_one_processor(
     assert calibrate.main(asked) in {0, 1}
     calibration, document = read(file)
     assert calibration.shared is not None
-    assert (
-        calibration.shared.client_s > 0
-    )  # processor time: what is left for the wire may be nothing
+    assert calibration.shared.client_s > 0  # what is left for the wire may be nothing
     opened, *closed = document["curve"]
     assert len(opened["runs"]) == 1  # no second round after 0 s
     assert min(opened["runs"][0]["pace"]) > 0
