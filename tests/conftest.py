@@ -7,7 +7,7 @@ import pytest
 
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
 from tests.fixtures.behind_front_ends import MakeFrontEnds, make_front_ends
-from tests.fixtures.native import kernel_cache, native_backend
+from tests.fixtures.native import kernel_cache, library, native_backend
 from tests.fixtures.onnx import onnx_backend, onnx_folder
 from tests.fixtures.ray_cluster import cluster, ray_backend
 
@@ -16,6 +16,7 @@ __all__ = [
     "cluster",
     "golden",
     "kernel_cache",
+    "library",
     "native_backend",
     "onnx_backend",
     "onnx_folder",

@@ -22,8 +22,8 @@ class Client(Protocol):
         """Learn that the server is dead."""
 
 
-class Server:
-    """Simulates a ``box``; ``slower`` multiplies what its batches take."""
+class Desk:
+    """What each kind of server has of its jobs; ``slower`` multiplies what its batches take."""
 
     def __init__(
         self, timeline: Timeline, box: Box, client: Client, draws: Draws, slower: float = 1.0
@@ -34,26 +34,11 @@ class Server:
         self._draws = draws
         self._slower = slower
         self._line = Line(box.max_batch_rows, box.max_queue_rows)
-        self._free = box.lanes
-        self._loop_free_s = 0.0
-        self._life = 0  # what was begun in an earlier one comes to nothing
         self._under_way: dict[Job, None] = {}  # in order, so that the same seed gives the same
         self._holds: deque[float] = deque()
         self.up = True
         self.busy_s = self.loop_s = 0.0
-        self.batches = 0
-        self.batched = 0
-
-    def accept(self, job: Job) -> None:
-        """Take ``job`` off the wire."""
-        if not self.up:
-            self._client.failed(job)
-            return
-        self._under_way[job] = None
-        if self._box.read_s:
-            self._timeline.at(self._on_loop(self._box.read_s), self._enqueue, job, self._life)
-        else:
-            self._enqueue(job, self._life)
+        self.batches = self.batched = 0
 
     def forget(self, job: Job) -> bool:
         """Drop a job that its client gave up; return whether it waited, and so comes back no more.
@@ -66,6 +51,37 @@ class Server:
             del self._under_way[job]
         return waited
 
+    def _fail_all(self) -> None:
+        self.up = False
+        self._line.drain()
+        self._holds.clear()
+        lost, self._under_way = self._under_way, {}
+        for job in lost:
+            self._client.failed(job)
+
+
+class Server(Desk):
+    """Simulates a ``box`` whose event loop and lanes have processors of their own."""
+
+    def __init__(
+        self, timeline: Timeline, box: Box, client: Client, draws: Draws, slower: float = 1.0
+    ) -> None:
+        super().__init__(timeline, box, client, draws, slower)
+        self._free = box.lanes
+        self._loop_free_s = 0.0
+        self._life = 0  # what was begun in an earlier one comes to nothing
+
+    def accept(self, job: Job) -> None:
+        """Take ``job`` off the wire."""
+        if not self.up:
+            self._client.failed(job)
+            return
+        self._under_way[job] = None
+        if self._box.read_s:
+            self._timeline.at(self._on_loop(self._box.read_s), self._enqueue, job, self._life)
+        else:
+            self._enqueue(job, self._life)
+
     def hold(self, seconds: float) -> None:
         """Keep a lane for something else, such as exchanging rows, as soon as one is free."""
         if self.up:
@@ -74,13 +90,8 @@ class Server:
 
     def die(self) -> None:
         """Fail everything at once, and what comes later too, until ``revive``."""
-        self.up = False
         self._life += 1
-        self._line.drain()
-        self._holds.clear()
-        lost, self._under_way = self._under_way, {}
-        for job in lost:
-            self._client.failed(job)
+        self._fail_all()
 
     def revive(self) -> None:
         """Serve again, empty."""

@@ -1,15 +1,14 @@
 """A server with one processor for its event loop and its one lane, as one that is pinned has it."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from loadtest.fleet.batching import Job, Line
+from loadtest.fleet.batching import Job
 from loadtest.fleet.box import Box
 from loadtest.fleet.core import Core, Turn
 from loadtest.fleet.draws import Draws
-from loadtest.fleet.server import Client, Server
+from loadtest.fleet.server import Client, Desk, Server
 from loadtest.fleet.timeline import Timeline
 from scheduler.waiting import CROWDED
 
@@ -17,8 +16,8 @@ from scheduler.waiting import CROWDED
 Step: TypeAlias = tuple[float, Callable[[], None]]
 
 
-class SharedServer:
-    """Simulates a ``box``; ``slower`` multiplies what its batches take.
+class SharedServer(Desk):
+    """Simulates a ``box`` with one processor.
 
     The loop works in turns: whatever has come by their beginning, answers leaving at their end.
     Requests that come in one turn share a batch.
@@ -27,21 +26,11 @@ class SharedServer:
     def __init__(
         self, timeline: Timeline, box: Box, client: Client, draws: Draws, slower: float = 1.0
     ) -> None:
-        self._timeline = timeline
-        self._box = box
-        self._client = client
-        self._draws = draws
-        self._slower = slower
-        self._line = Line(box.max_batch_rows, box.max_queue_rows)
+        super().__init__(timeline, box, client, draws, slower)
         self._core = Core(timeline, box.yield_s, box.idle_s, self._turn, self._computed)
         self._free = True
         self._steps: list[Step] = []
         self._batch: list[Job] = []
-        self._under_way: dict[Job, None] = {}
-        self._holds: deque[float] = deque()
-        self.up = True
-        self.busy_s = self.loop_s = 0.0
-        self.batches = self.batched = 0
 
     def accept(self, job: Job) -> None:
         """Take ``job`` off the wire."""
@@ -51,17 +40,6 @@ class SharedServer:
         self._under_way[job] = None
         self._ask_loop(self._box.read_s, partial(self._enqueue, job))
 
-    def forget(self, job: Job) -> bool:
-        """Drop a job that its client gave up; return whether it waited, and so comes back no more.
-
-        One that a lane has begun is computed all the same.
-        """
-        waited = job.queued
-        self._line.forget(job)
-        if waited:
-            del self._under_way[job]
-        return waited
-
     def hold(self, seconds: float) -> None:
         """Keep the lane for something else, such as exchanging rows, as soon as it is free."""
         if self.up:
@@ -70,14 +48,9 @@ class SharedServer:
 
     def die(self) -> None:
         """Fail everything at once, and what comes later too, until ``revive``."""
-        self.up = False
         self._core.clear()
-        self._line.drain()
-        self._holds.clear()
         self._steps.clear()
-        lost, self._under_way = self._under_way, {}
-        for job in lost:
-            self._client.failed(job)
+        self._fail_all()
 
     def revive(self) -> None:
         """Serve again, empty."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from scheduler.backend import Backend, Checked, Compute
-from scheduler.types import Array, Batch, InferRequest, ModelSpec
+from loadtest.lab.backends import Lent
+from scheduler.backend import Backend, Compute
+from scheduler.types import Array, Batch
 
 _RECORD = struct.Struct("=dddd")
 
@@ -63,36 +64,22 @@ class _Clocks:
         return cls(time.perf_counter(), time.thread_time(), time.clock_gettime(main))
 
 
-class TimedBackend:
+class TimedBackend(Lent):
     """Run ``backend`` and note every batch in ``path``."""
 
     def __init__(self, backend: Backend, path: Path) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._lane = threading.local()
-
-    @property
-    def spec(self) -> ModelSpec:
-        """What the model takes and gives."""
-        return self._backend.spec
-
-    @property
-    def lanes(self) -> int:
-        """How many batches are computed at once."""
-        return self._backend.lanes
 
     def load(self) -> None:
         """Load the backend."""
         self._backend.load()
 
-    def check(self, request: InferRequest) -> Checked | None:
-        """Let the backend refuse."""
-        return self._backend.check(request)
-
     def prepare(self, batch: Batch) -> Compute:
         """Let the backend gather."""
         began, thread = _Clocks.now(), threading.get_ident()
-        compute = self._backend.prepare(batch)
+        compute = super().prepare(batch)
         gather_s = time.thread_time() - began.own_s
         return partial(self._run, compute, batch.rows, thread, gather_s, began)
 

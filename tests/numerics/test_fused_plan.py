@@ -11,7 +11,6 @@ import pytest
 
 from backends.compiled import build
 from backends.compiled.build import NoKernelError
-from backends.dlrm.forward.compiler import load_library
 from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.formats import read_weights
@@ -28,14 +27,6 @@ from tests.numerics.test_lean_plan import (
     shift_one_table_by_a_row,
 )
 from tests.numerics.test_lean_plan import forward as lean_forward
-
-
-@pytest.fixture(scope="module")
-def library(kernel_cache: Path) -> ctypes.CDLL:
-    try:
-        return load_library(kernel_cache)
-    except NoKernelError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -35,14 +35,6 @@ ROWS = (0, *range(1, 15), 29, 113, 250)
 QUICK = ("-std=c11", "-O1", "-shared", "-fPIC")
 
 
-@pytest.fixture(scope="module")
-def library(kernel_cache: Path) -> ctypes.CDLL:
-    try:
-        return load_library(kernel_cache)
-    except NoKernelError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(params=[1, 2], ids=["avx2", "avx512"])
 def kernel(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Kernel:
     try:
