@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ class Simulation(Observer):
         self._events: asyncio.Queue[HeldRun | None] = asyncio.Queue()
         self._held: HeldRun | None = None
         self._done_s = 0.0
+        self._in_run = False  # whether the lane is inside the backend, as it says itself
         self._inputs = {rows: _inputs(rows) for rows in load.sizes}
         self.tally = Tally()
         backend = _Held(FakeOptions(max_batch_rows=MAX_BATCH_ROWS))
@@ -151,6 +153,7 @@ class Simulation(Observer):
 
     def _hold(self, batch: Batch) -> None:
         run = HeldRun(batch)
+        self._in_run = True
         self._loop.call_soon_threadsafe(self._events.put_nowait, run)
         run.wait()
 
@@ -158,12 +161,23 @@ class Simulation(Observer):
         while self._held is not None and self._done_s <= until_s:
             self._loop.advance(self._done_s - self._loop.time())
             await settle()  # deadlines before the answers
-            self._held.finish()
+            self._let_go(self._held)
             self._held = None
             await self._events.get()
             await self._quiet()
         self._loop.advance(until_s - self._loop.time())
         await self._quiet()
+
+    def _let_go(self, held: HeldRun) -> None:
+        """Finish a run and block until its lane has begun what was gathered for it, or is idle.
+
+        Else the loop might look at that batch before or after the lane has counted who in it is
+        still wanted, and no two simulations of one load would be alike.
+        """
+        self._in_run = False
+        held.finish()
+        while not (self._in_run or all(job.outcomes for job in self._scheduler._runner._running)):
+            time.sleep(0)
 
     async def _quiet(self) -> None:
         """Wait until the lane is held if it has anything to run, and the loop has nothing to do."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc.aio
@@ -154,22 +153,7 @@ LOADS = {
 }
 
 
-# A batch that is gathered ahead is cut as if it began at once, while its lane is busy still: it
-# grows too large for the deadlines in it, until the forecast has learnt to let fewer in.
-
-
-def cases(loads: dict[str, tuple[Cost, Load]]) -> list[Any]:
-    """Return ``loads`` as pytest's parameters, those marked that fail as yet."""
-    return [
-        pytest.param(
-            *case,
-            id=name,
-        )
-        for name, case in loads.items()
-    ]
-
-
-@pytest.mark.parametrize(("cost", "load"), cases(LOADS))
+@pytest.mark.parametrize(("cost", "load"), LOADS.values(), ids=LOADS)
 @on_manual_clock
 async def test_at_three_times_capacity_90_percent_of_it_is_answered_and_99_percent_in_time(
     cost: Cost, load: Load
@@ -188,7 +172,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize(("cost", "load"), cases(CLASSES))
+@pytest.mark.parametrize(("cost", "load"), CLASSES.values(), ids=CLASSES)
 @on_manual_clock
 async def test_at_three_times_capacity_the_higher_class_is_answered_in_time(
     cost: Cost, load: Load
