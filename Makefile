@@ -36,7 +36,7 @@ INSTALL = ( s=0; while sleep 20 > /dev/null 2>&1; do s=$$((s + 20)); \
   echo "     ... at work for $$s s, $$(du -sm $(VENV) | cut -f1) MB in $(VENV)"; done ) & \
   ticks=$$!; trap "kill $$ticks" EXIT; $(PIP) install
 
-.PHONY: serve compile test test-slow docs clients check audit format proto cpp-reference bars peer peers gpu-check fuzz clean
+.PHONY: serve compile test test-failed test-slow docs clients check lint audit format proto cpp-reference bars peer peers gpu-check fuzz clean
 
 # 3 is what narsil train exits with if the data cannot be had.
 serve: $(SERVE)
@@ -69,12 +69,18 @@ docs: $(DOCS)
 clients: $(DEV) $(CLIENTS)
 	$(BIN)/pytest tests/clients $(ARGS)
 
-check: $(DEV)
+check: lint
+	$(MAKE) test ARGS="--cov --cov-fail-under=98 $(ARGS)"
+
+lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow and not clients" $(PARALLEL) --cov --cov-fail-under=98 $(ARGS)
+
+# The tests that failed last, one after another, with nothing beside them.
+test-failed: $(DEV)
+	$(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 fuzz: $(DEV)
 	for target in $(FUZZ); do \
