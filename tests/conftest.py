@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fixtures.artifacts import golden, small_artifact, small_backend
 from tests.fixtures.behind_front_ends import MakeFrontEnds, make_front_ends
@@ -24,6 +25,12 @@ __all__ = [
     "small_artifact",
     "small_backend",
 ]
+
+
+def pytest_configure() -> None:
+    """Let an example take its time: shared CPUs stop for longer than Hypothesis allows."""
+    settings.register_profile("shared CPUs", deadline=None)
+    settings.load_profile("shared CPUs")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

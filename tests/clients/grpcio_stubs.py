@@ -30,7 +30,7 @@ def predict(stub: Any, id_type: str) -> list[float]:
     )
     dense = pb.FloatFeatures(num_features=DENSE, values=NUMBERS.tobytes())
     request = pb.PredictionRequest(batch_size=ROWS, float_features=dense, id_list_features=ids)
-    return list(stub.Predict(request, timeout=10).predictions["default"].data)
+    return list(stub.Predict(request, timeout=60).predictions["default"].data)
 
 
 def infer_request(raw: bool) -> Any:
@@ -84,8 +84,8 @@ def main() -> None:
             "versions": [grpc.__version__, protobuf_version],
             "int32": predict(torchrec, "int32"),
             "int64": predict(torchrec, "int64"),
-            "raw": scores(stub.ModelInfer(infer_request(raw=True), timeout=10)),
-            "typed": scores(stub.ModelInfer(infer_request(raw=False), timeout=10)),
+            "raw": scores(stub.ModelInfer(infer_request(raw=True), timeout=60)),
+            "typed": scores(stub.ModelInfer(infer_request(raw=False), timeout=60)),
             "stream": [scores(answer.infer_response) for answer in streamed],
             "described": describe(stub),
         }

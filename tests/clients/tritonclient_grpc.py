@@ -73,7 +73,7 @@ def infer(client: Any) -> dict[str, Any]:
         request_id="my id",
         priority=2,
         timeout=5_000_000,
-        client_timeout=10.0,
+        client_timeout=60,
         headers={"x-request-id": "my-call"},
         parameters={"mine": "text"},
     )
@@ -86,7 +86,7 @@ def asynchronous(client: Any) -> list[list[float]]:
     client.async_infer(
         MODEL, inputs(seed=2), callback=lambda result, error: answers.put(error or result)
     )
-    return scores(answers.get(timeout=10))
+    return scores(answers.get(timeout=60))
 
 
 def stream(client: Any) -> list[Any]:
@@ -95,7 +95,7 @@ def stream(client: Any) -> list[Any]:
     client.start_stream(callback=lambda result, error: answers.put(error or result))
     for number, first_id in enumerate((0, 5000, 0)):
         client.async_stream_infer(MODEL, inputs(number, first_id), request_id=str(number))
-    received = [answers.get(timeout=10) for _ in range(3)]
+    received = [answers.get(timeout=60) for _ in range(3)]
     client.stop_stream()
     return [
         answer.message() if isinstance(answer, InferenceServerException) else scores(answer)

@@ -10,7 +10,7 @@ from scheduler.options import SchedulerOptions
 from tests.fixtures.gates import Recorder, Serving, make_request, serving
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @on_manual_clock

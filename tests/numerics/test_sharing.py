@@ -77,7 +77,7 @@ DRAWN = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(DRAWN, min_size=1, max_size=3))
 def test_sharing_requests_score_as_those_that_do_not_say_so(
     backend: Backend, several: list[tuple[int, str, int]]

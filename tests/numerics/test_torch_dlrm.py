@@ -108,7 +108,7 @@ def test_lanes_run_side_by_side_without_mixing_rows(
     start = threading.Barrier(2)
 
     def worker(mine: list[int]) -> list[tuple[int, Array]]:
-        start.wait(timeout=10)
+        start.wait(timeout=60)
         return [(part, score(small_backend, parts[part])) for _ in range(50) for part in mine]
 
     with ThreadPoolExecutor(2) as pool:

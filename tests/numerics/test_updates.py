@@ -110,7 +110,7 @@ def test_scores_are_those_of_a_model_exported_with_the_rows(
 
 
 @given(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @pytest.mark.parametrize("kind", ["mapped", "compiled"])
 def test_a_rollback_restores_every_bit(
     loaded: Callable[[str], Updated], golden: Golden, kind: str, seeds: list[int]

@@ -36,7 +36,7 @@ def kernel(kernel_cache: Path) -> RowKernel:
 @given(
     tables=st.lists(st.tuples(POLICIES, ROWS_OF_TABLES, st.lists(IDS, max_size=300)), min_size=1)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_ids_are_hashed_as_numpy_does(
     kernel: RowKernel, tables: list[tuple[Policy, int, list[int]]]
 ) -> None:
@@ -70,7 +70,7 @@ def test_bags_that_do_not_fit_the_ids_are_left_to_be_refused(
     padding=st.integers(0, 5),
     data=st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_rows_are_quantised_as_numpy_does(
     kernel: RowKernel, rows: int, dim: int, padding: int, data: st.DataObject
 ) -> None:

@@ -38,7 +38,7 @@ def some(seed: int, names: tuple[str, ...], dim: int) -> list[TableRows]:
     dim=st.integers(1, 9),
     base=st.none() | st.integers(0, 2**40),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_format_brings_the_rows_and_what_is_said_of_them(
     form: str, seed: int, names: list[str], dim: int, base: int | None
 ) -> None:
@@ -61,7 +61,7 @@ def test_without_a_name_the_contents_are_the_name(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 @given(cut=st.floats(0, 1, exclude_max=True))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_torn_delta_is_refused(form: str, cut: float) -> None:
     whole = delta_bytes(form, some(1, ("a", "b"), 3))
     with pytest.raises(ServingError) as caught:
@@ -77,7 +77,7 @@ def test_a_stream_that_was_cut_between_two_batches_is_refused() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 @given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), junk=st.binary(max_size=20))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_damaged_bytes_are_a_delta_or_a_refusal_and_nothing_else(
     form: str, at: float, byte: int, junk: bytes
 ) -> None:
@@ -93,7 +93,7 @@ def test_damaged_bytes_are_a_delta_or_a_refusal_and_nothing_else(
 
 
 @given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_damaged_packed_bytes_are_a_delta_or_a_refusal_and_nothing_else(
     at: float, byte: int
 ) -> None:

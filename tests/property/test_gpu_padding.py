@@ -36,7 +36,7 @@ def expected(request: InferRequest) -> npt.NDArray[np.float32]:
 BATCHES = st.lists(st.lists(requests(ROWS // 2), min_size=1, max_size=2), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(BATCHES)
 def test_no_row_of_an_earlier_batch_or_of_the_padding_shows(
     batches: list[list[InferRequest]],

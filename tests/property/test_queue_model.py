@@ -140,7 +140,7 @@ class HastyMachine(QueueMachine):
     limits = replace(QueueMachine.limits, ageing_s=0.25, max_batch_requests=3, max_delay_s=1.0)
 
 
-QUICK = settings(max_examples=100, stateful_step_count=50, deadline=None)
+QUICK = settings(max_examples=100, stateful_step_count=50)
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = QUICK
 TestDelayed = DelayedMachine.TestCase

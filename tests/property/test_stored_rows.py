@@ -26,7 +26,7 @@ def by_fbgemm(values: np.ndarray, bits: int) -> np.ndarray:
     spread=st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.4, 10.0, 1e4]),
     centre=st.sampled_from([0.0, 1e-7, -0.3, 100.0, -3e4]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_quantised_rows_are_fbgemm_s(
     kind: str, seed: int, rows: int, dim: int, spread: float, centre: float
 ) -> None:

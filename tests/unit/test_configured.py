@@ -15,7 +15,7 @@ from tests.fixtures.gates import make_request
 from tests.fixtures.manual_clock import settle
 from tests.fixtures.stock import Stock, Stocked, Version, stocked
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 def served(stock: Stocked) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from scheduler.types import InferRequest
 from tests.fixtures.gates import Watched, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, settle
 
-pytestmark = pytest.mark.timeout(5)
+pytestmark = pytest.mark.timeout(60)
 
 
 def engine_of(observer: Observer | None = None) -> Engine:

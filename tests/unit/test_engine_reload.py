@@ -15,7 +15,7 @@ from scheduler.types import Batch
 from tests.fixtures.gates import Recorder, Watched, make_request
 from tests.fixtures.manual_clock import clock, on_manual_clock, settle, turn_until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 RELOAD = SchedulerOptions(on_failure="reload", watchdog_s=0.0)
 PAUSES_S = [1.0, 2.0, 4.0, 8.0, 16.0]

@@ -15,7 +15,7 @@ from tests.fixtures.gates import Watched, make_request
 from tests.fixtures.manual_clock import on_manual_clock
 from tests.unit.test_engine_versions import engine_over, not_found, version_for, versions
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 HALVES = (Part("stable", "1", 1), Part("canary", "2", 1))
 

@@ -14,7 +14,7 @@ from scheduler.types import Batch
 from tests.fixtures.gates import Gate, Recorder, Watched, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(5)
+pytestmark = pytest.mark.timeout(60)
 
 
 async def engine_over(*backends: FakeBackend) -> Engine:

@@ -9,7 +9,7 @@ from tests.fixtures.gates import Recorder, Watched
 from tests.fixtures.manual_clock import on_manual_clock, settle, turn_until
 from tests.unit.test_engine_versions import Traffic, engine_over, not_found, version_for, versions
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @on_manual_clock

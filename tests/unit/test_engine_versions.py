@@ -13,7 +13,7 @@ from scheduler.types import InferResponse
 from tests.fixtures.gates import Gate, Recorder, Watched, make_request
 from tests.fixtures.manual_clock import on_manual_clock, settle
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @contextlib.asynccontextmanager

@@ -54,7 +54,7 @@ def test_every_arrival_is_answered_refused_or_failed_whatever_happens(
 
 
 @given(st.integers(0, 2**32), st.integers(50, 1000))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_the_same_seed_gives_the_same_result_and_another_another(seed: int, rate: int) -> None:
     first, again = run(TROUBLED, rate, seed), run(TROUBLED, rate, seed)
     np.testing.assert_equal(dataclasses.asdict(first), dataclasses.asdict(again))
@@ -111,7 +111,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_batches_are_those_of_the_gateways_own_queue(asked: list[int | tuple[str, int]]) -> None:
     line, queue = Line(64, 200), RequestQueue(Limits(200, 1 << 40, 64))
     numbers: dict[Job, int] = {}

@@ -43,7 +43,7 @@ async def code_of(client: Client, method: Any) -> grpc.StatusCode | None:
     message = GetMessageClass(method.input_type)()
     path = f"/{method.containing_service.full_name}/{method.name}"
     try:
-        await client.channel.unary_unary(path)(message.SerializeToString(), timeout=10)
+        await client.channel.unary_unary(path)(message.SerializeToString(), timeout=60)
     except grpc.aio.AioRpcError as error:
         return error.code()
     return None

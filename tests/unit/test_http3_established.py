@@ -125,9 +125,7 @@ def test_the_usual_packet_goes_the_short_way(
     assert told == {0: (bytes(6000), True)}
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_of_whole_lost_doubled_and_broken_datagrams_ends_as_the_librarys_way(
     identity: tuple[Path, Path], data: st.DataObject
@@ -221,9 +219,7 @@ def test_a_client_that_moves_is_followed_and_challenged(identity: tuple[Path, Pa
 
 
 @given(data=st.binary(max_size=60), valid_cid=st.booleans())
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_bytes_change_nothing(
     identity: tuple[Path, Path], data: bytes, valid_cid: bool
 ) -> None:

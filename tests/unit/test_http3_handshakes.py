@@ -119,7 +119,7 @@ async def test_a_connection_that_falls_silent_is_forgotten(certificates: Path) -
         async with raw_client(transport) as raw:
             assert await is_served(raw)
             assert len(host.connections) == 1
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while host.connections:  # noqa: ASYNC110  # nobody tells when it goes
                     await asyncio.sleep(0.01)
         async with raw_client(transport) as other:

@@ -29,7 +29,7 @@ def sockets() -> Iterator[list[socket.socket]]:
         for each in found:
             closing.enter_context(each)
             each.setblocking(True)
-            each.settimeout(10)
+            each.settimeout(60)
         yield found
 
 

@@ -168,7 +168,7 @@ async def test_what_a_call_held_is_free_again_however_it_ends(
     async with connected(served) as raw:
         await path(served, raw)
     served.go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await just_two_fit(served):
             pass
 

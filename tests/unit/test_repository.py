@@ -8,7 +8,7 @@ from scheduler.errors import LoadError
 from tests.fixtures.shelf import Shelf, shelved, until
 from transports.repository import Indexed, index
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture

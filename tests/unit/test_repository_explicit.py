@@ -11,7 +11,7 @@ from scheduler.errors import Code, LoadError, ServingError
 from tests.fixtures.shelf import Shelf, shelved
 from transports.repository import Indexed, index
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.fixtures.gates import Watched
 from tests.fixtures.manual_clock import settle
 from tests.fixtures.shelf import Shelf, ShelfOptions, Shelved, shelved, until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture

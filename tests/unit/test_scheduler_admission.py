@@ -17,7 +17,7 @@ from scheduler.types import Array, InferRequest
 from tests.fixtures.gates import HeldRun, Recorder, Serving, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 async def refusal_of(answer: asyncio.Task[Any]) -> ServingError:

@@ -15,7 +15,7 @@ from scheduler.types import Batch, InferResponse
 from tests.fixtures.gates import Gate, HeldRun, Recorder, Serving, make_request, serving
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle, turn_until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 class TwoStep(FakeBackend):

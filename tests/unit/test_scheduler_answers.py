@@ -12,7 +12,7 @@ from scheduler.types import Batch, ModelSpec, TensorSpec
 from tests.fixtures.gates import Outputs, Recorder, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 class TwoHeaded(FakeBackend):

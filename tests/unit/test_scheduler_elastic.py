@@ -11,7 +11,7 @@ from scheduler.options import SchedulerOptions
 from scheduler.types import Array, Batch
 from tests.fixtures.gates import make_request, serving
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 class ElasticBackend(FakeBackend):

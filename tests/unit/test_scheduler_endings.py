@@ -12,7 +12,7 @@ from scheduler.types import InferResponse
 from tests.fixtures.gates import Recorder, make_request, serving
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 # For tests that count timers: those of deadlines are then the only ones.
 NO_WATCHDOG = SchedulerOptions(watchdog_s=0.0)

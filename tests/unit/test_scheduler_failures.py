@@ -22,7 +22,7 @@ from scheduler.waiting import Taken
 from tests.fixtures.gates import Serving, TwistedBackend, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(5)
+pytestmark = pytest.mark.timeout(60)
 thread_may_die = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 

@@ -15,7 +15,7 @@ from scheduler.types import Batch, InferRequest
 from tests.fixtures.gates import Outputs, Recorder, Serving, TwistedBackend, make_request, serving
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 INLINE = SchedulerOptions(mode="inline")
 

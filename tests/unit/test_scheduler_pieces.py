@@ -10,7 +10,7 @@ from tests.fixtures.gates import Gate, Recorder, make_request, serving
 from tests.fixtures.manual_clock import on_manual_clock, settle, turn_until
 from tests.unit.test_scheduler_ahead import TwoStep
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("cancelled", [True, False])

@@ -14,7 +14,7 @@ from tests.fixtures.gates import HeldRun, Recorder, Serving, make_request, servi
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle
 from tests.unit.test_scheduler_answers import TwoHeaded
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 NO_WATCHDOG = SchedulerOptions(watchdog_s=0.0)
 

@@ -15,7 +15,7 @@ from scheduler.waiting import Piece, Waiting
 from tests.fixtures.gates import Recorder, Serving, make_request, serving
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 FIVE_S = SchedulerOptions(watchdog_s=5.0)
 

@@ -18,7 +18,7 @@ from scheduler.types import Batch
 from tests.fixtures.gates import Gate, Outputs, Recorder, Watched, make_request
 from tests.fixtures.manual_clock import clock, on_manual_clock, pass_time, settle, turn_until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 ROUTE = ShadowRoute("2", share=1.0, max_in_flight=2, timeout_s=1.0)
 
