@@ -135,7 +135,7 @@ async def test_without_a_file_to_open_connections_that_are_open_live_on_and_new_
 
 async def test_a_scrape_every_100_ms_disturbs_nobody_and_takes_no_memory(tmp_path: Path) -> None:
     with victim(tmp_path, "--http-metrics=true") as process:
-        async with httpx.AsyncClient(base_url=process.urls["http"]) as scraper:
+        async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as scraper:
             await others_are_served(process)
             before, used_s = memory_bytes(process), cpu_s(process)
             for _ in range(50):
@@ -173,7 +173,7 @@ def start(folder: Path, stdout: IO[str], stderr: IO[str]) -> subprocess.Popen[st
 async def asked(folder: Path, path: str) -> int:
     """Return the status of a GET through the socket, once it is there."""
     transport = httpx.AsyncHTTPTransport(uds=str(folder / "http.sock"))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://x", timeout=60) as client:
         return (await client.get(path)).status_code
 
 

@@ -79,7 +79,7 @@ async def text(tab: Chromium, selector: str) -> str:
 
 async def ask(page: Page) -> None:
     """Send some good requests and a bad one."""
-    async with httpx.AsyncClient(base_url=page.http) as client:
+    async with httpx.AsyncClient(base_url=page.http, timeout=60) as client:
         for _ in range(20):
             await client.post("/v1/predict", json=EXAMPLE)
         await client.post("/v1/predict", json={MARKUP: 1})

@@ -36,7 +36,7 @@ async def test_the_refusal_that_the_page_shows_is_given() -> None:
         "id_list_features": {"cat_1": [[7]]},
     }
     _, refusal = map(orjson.loads, examples(PAGE, "json"))
-    async with oip_served() as served, httpx.AsyncClient() as client:
+    async with oip_served() as served, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{served.url}/v1/predict", json=asked)
     assert answer.json()["detail"] == refusal["detail"]
 

@@ -51,8 +51,8 @@ async def test_every_route_that_only_the_admin_listener_has_is_unknown_elsewhere
         own = everything - routes(pages(engine))
         assert ("POST", "/v1/models/{model}/embeddings") in own
         async with (
-            httpx.AsyncClient(base_url=url) as public,
-            httpx.AsyncClient(base_url=private) as operators,
+            httpx.AsyncClient(base_url=url, timeout=60) as public,
+            httpx.AsyncClient(base_url=private, timeout=60) as operators,
             Http3Client.connect("localhost", http3.port, http3.certificate.path) as quic,
         ):
             for method, path in own:
@@ -80,7 +80,7 @@ async def test_without_model_control_nobody_loads_or_unloads_on_any_listener() -
     try:
         for transport in (http, admin):
             (url,) = await transport.start(engine)
-            async with httpx.AsyncClient(base_url=url) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=60) as client:
                 for action in ("load", "unload"):
                     answer = await client.post(f"/v2/repository/models/dlrm/{action}")
                     assert answer.status_code == 501

@@ -43,7 +43,7 @@ async def send_broken(served: Served, transport: str, **fields: str) -> dict[str
                 await predict(BROKEN, metadata=tuple(headers.items()))
             return dict(refusal.value.trailing_metadata() or ())
     if transport == "http":
-        async with httpx.AsyncClient(base_url=served.urls["http"]) as client:
+        async with httpx.AsyncClient(base_url=served.urls["http"], timeout=60) as client:
             return dict((await client.post("/v1/predict", content=BROKEN, headers=headers)).headers)
     port = urlsplit(served.urls["http3"]).port or 0
     async with Http3Client.connect("localhost", port, served.ca) as http3:
@@ -82,7 +82,7 @@ async def test_a_request_with_neither_is_given_a_name(running: Served, transport
     "path", ["/livez", "/readyz", "/v1/models", "/v2", "/v2/models/fake", "/docs"]
 )
 async def test_every_page_carries_the_name_of_its_request(running: Served, path: str) -> None:
-    async with httpx.AsyncClient(base_url=running.urls["http"]) as client:
+    async with httpx.AsyncClient(base_url=running.urls["http"], timeout=60) as client:
         answer = await client.get(path, headers={"x-request-id": "mine"})
         assert answer.status_code == 200
         assert answer.headers.get_list("x-request-id") == ["mine"]
@@ -106,8 +106,8 @@ async def test_while_draining_clients_are_sent_elsewhere_and_still_served(runnin
     port = urlsplit(running.urls["http3"]).port or 0
     https, trusted = f"https://localhost:{port}", ssl.create_default_context(cafile=running.ca)
     async with (
-        httpx.AsyncClient(base_url=running.urls["http"]) as plain,
-        httpx.AsyncClient(base_url=https, verify=trusted) as secure,
+        httpx.AsyncClient(base_url=running.urls["http"], timeout=60) as plain,
+        httpx.AsyncClient(base_url=https, verify=trusted, timeout=60) as secure,
         Http3Client.connect("localhost", port, running.ca) as quic,
     ):
         assert "connection" not in (await plain.get("/livez")).headers

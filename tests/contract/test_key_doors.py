@@ -28,7 +28,7 @@ CLOSED = (
 
 @on_module_loop
 async def test_probes_are_open_and_every_other_path_needs_a_key(keyed: Keyed) -> None:
-    async with httpx.AsyncClient(base_url=keyed.served.urls["http"]) as http:
+    async with httpx.AsyncClient(base_url=keyed.served.urls["http"], timeout=60) as http:
         for path in OPEN:
             assert (await http.get(path)).status_code == 200, path
         for path in CLOSED:
@@ -76,7 +76,7 @@ async def test_health_is_open_over_grpc_and_what_tells_of_models_needs_a_key(
 async def test_only_a_key_with_control_may_load_unload_and_register_memory(
     keyed: Keyed, name: str, path: str, method: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=keyed.served.urls["http"]) as http:
+    async with httpx.AsyncClient(base_url=keyed.served.urls["http"], timeout=60) as http:
         assert (await http.post(path, headers=BEARER)).status_code == 403
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await oip_call(keyed.channels[name], method, KEY)

@@ -104,7 +104,9 @@ async def clients(certificates: Path, front_ends: MakeFrontEnds) -> AsyncIterato
         port = urlsplit(served.urls["http3"]).port or 0
         yield Clients(
             served,
-            await to.enter_async_context(httpx.AsyncClient(base_url=served.urls["http"])),
+            await to.enter_async_context(
+                httpx.AsyncClient(base_url=served.urls["http"], timeout=60)
+            ),
             await to.enter_async_context(Http3Client.connect("localhost", port, served.ca)),
             await to.enter_async_context(
                 grpc.aio.insecure_channel(urlsplit(served.urls["grpc"]).netloc)

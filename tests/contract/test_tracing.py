@@ -91,7 +91,7 @@ async def ask_stream(served: Served, name: str, headers: Mapping[str, str]) -> N
 
 async def ask_http(served: Served, headers: Mapping[str, str], path: str = "/v1/predict") -> None:
     body = as_json(random_request(served.backend.spec, 2, seed=1), served.backend.spec)
-    async with httpx.AsyncClient(base_url=served.urls["http"]) as client:
+    async with httpx.AsyncClient(base_url=served.urls["http"], timeout=60) as client:
         await client.post(path, content=body, headers={**JSON, **headers})
 
 

@@ -43,7 +43,9 @@ class Balanced:
         """Connect to nginx over everything it passes on."""
         async with (
             grpc.aio.insecure_channel(f"127.0.0.1:{self.ports['grpc']}") as channel,
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.ports['http']}") as client,
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{self.ports['http']}", timeout=60
+            ) as client,
             Http3Client.connect("localhost", self.ports["http3"], self.ca) as http3,
         ):
             yield {
@@ -97,7 +99,7 @@ def body(wire: Wire) -> bytes:
 
 async def answered(gateway: Process, transport: str) -> float:
     """Return how many requests a gateway has answered over ``transport``."""
-    async with httpx.AsyncClient(base_url=gateway.urls["admin"]) as client:
+    async with httpx.AsyncClient(base_url=gateway.urls["admin"], timeout=60) as client:
         text = (await client.get("/metrics")).text
     found = re.findall(rf'narsil_requests_total{{.*transport="{transport}"}} (\S+)', text)
     return sum(map(float, found))

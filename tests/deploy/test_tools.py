@@ -76,7 +76,7 @@ async def test_prometheus_reads_a_gateway_and_answers_every_query_of_the_dashboa
 
 async def check_queries(url: str) -> None:
     """Ask everything the dashboard asks; series that the gateway has from its start have values."""
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
 
         async def values(query: str) -> int:
             answer = (await client.get("/api/v1/query", params={"query": query})).json()

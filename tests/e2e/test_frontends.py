@@ -54,7 +54,7 @@ async def ask(wire: Wire, request: InferRequest) -> None:
 
 async def counted(process: Process) -> dict[str, float]:
     """Return every counter, and every count of a histogram, by its series."""
-    async with httpx.AsyncClient(base_url=process.urls["admin"]) as client:
+    async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as client:
         text = (await client.get("/metrics")).text
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("narsil_"))
     names = ("_total", "_count", "_sum", "_bucket")
@@ -80,9 +80,9 @@ async def test_every_wire_is_answered_by_front_ends_and_all_is_counted_in_one_pl
         return await answered(process) == before + 2 * len(WIRES)
 
     await until(all_counted)
-    async with httpx.AsyncClient(base_url=process.urls["admin"]) as client:
+    async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as client:
         assert "narsil_frontends 2.0" in (await client.get("/metrics")).text
-    async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
+    async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as client:
         assert (await client.get("/readyz")).json() == {"ready": True}
         assert (await client.get("/v1/models")).json()["models"][0]["name"] == "fake"
 
@@ -141,7 +141,7 @@ async def keep_asking(name: str, process: Process, right: list[str], stop: async
 
 async def listening(process: Process) -> bool:
     """Say whether both front ends listen."""
-    async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+    async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
         assert (await probe.get("/readyz")).status_code == 200
         return "narsil_frontends 2.0" in (await probe.get("/metrics")).text
 
@@ -189,7 +189,7 @@ async def test_without_its_engine_no_front_end_stays_and_who_waits_is_told(tmp_p
         waiting = [asyncio.create_task(answer(name)) for name in ("grpc", "http-protobuf") * 2]
 
         async def all_there() -> bool:
-            async with httpx.AsyncClient(base_url=process.urls["admin"]) as client:
+            async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as client:
                 text = (await client.get("/metrics")).text
             found = re.findall(r"^narsil_frontend_requests\{.*\} (\S+)$", text, re.MULTILINE)
             return sum(map(float, found)) == len(waiting)
@@ -204,7 +204,7 @@ async def test_without_its_engine_no_front_end_stays_and_who_waits_is_told(tmp_p
 
         await until(gone)
         with pytest.raises(httpx.ConnectError):
-            await httpx.AsyncClient().get(process.urls["http"])
+            await httpx.AsyncClient(timeout=60).get(process.urls["http"])
 
 
 def _runs(pid: int) -> bool:
@@ -219,7 +219,7 @@ async def test_sigterm_answers_what_is_under_way_and_ends_everything(process: Pr
     pids = children(process)
     async with (
         connect("http-protobuf", served) as wire,
-        httpx.AsyncClient(base_url=process.urls["http"]) as probe,
+        httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as probe,
     ):
         await ask(wire, random_request(SPEC, 2, seed=2))
         process.terminate()

@@ -67,7 +67,7 @@ async def test_while_the_engine_hangs_all_are_told_so_and_once_it_goes_on_all_ar
     request = random_request(SPEC, 2, seed=1)
 
     async def ready() -> bool:
-        async with httpx.AsyncClient(base_url=process.urls["http"]) as probe:
+        async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as probe:
             return bool((await probe.get("/readyz")).status_code == 200)
 
     async def answer(name: str) -> frozenset[Code]:

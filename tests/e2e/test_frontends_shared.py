@@ -69,7 +69,7 @@ async def test_a_limit_holds_for_all_front_ends_together_and_on_paths_as_on_port
         ]
     statuses = await asyncio.gather(*asked)
     assert sorted(statuses) == [200] * BURST + [429] * BURST
-    async with httpx.AsyncClient(base_url=process.urls["admin"]) as client:
+    async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as client:
         text = (await client.get("/metrics", headers=HEADERS)).text
     assert f'narsil_key_requests_total{{key="ranker",outcome="rate_limited"}} {BURST}.0' in text
 

@@ -24,8 +24,8 @@ def test_what_became_of_ids_is_counted_and_shown(tmp_path: Path) -> None:
     tables = ('policy="zero",table="cat_0"}', 'policy="hash",table="cat_1"}')
     with (
         narsil_serve(tmp_path, FLAGS) as process,
-        httpx.Client(base_url=process.urls["admin"]) as admin,
-        httpx.Client(base_url=process.urls["http"]) as client,
+        httpx.Client(base_url=process.urls["admin"], timeout=60) as admin,
+        httpx.Client(base_url=process.urls["http"], timeout=60) as client,
     ):
         assert counted(admin) == dict.fromkeys(tables, 0.0)
         assert client.post("/v1/models/fake/predict", content=body).status_code == 200

@@ -34,7 +34,7 @@ async def test_the_log_has_the_configuration_and_a_line_for_each_request(tmp_pat
                  "--metrics-triton-names=true", "--http-metrics=true",
                  "--backend-max-batch-rows=4"]  # fmt: skip
     with narsil_serve(tmp_path, arguments, transports=("http",)) as process:
-        async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
+        async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as client:
             assert await ask(client, THREE_ROWS) == 200
             assert await ask(client, BROKEN) == 400
             metrics = (await client.get("/metrics")).text
@@ -108,7 +108,9 @@ async def test_a_server_whose_log_has_nowhere_to_go_serves_and_stops_in_order(
 ) -> None:
     transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "http"))
     with serving(tmp_path, nowhere) as popen:
-        async with httpx.AsyncClient(base_url="http://x", transport=transport) as client:
+        async with httpx.AsyncClient(
+            base_url="http://x", transport=transport, timeout=60
+        ) as client:
             await until(lambda: is_ready(popen, client))
             assert await ask(client, THREE_ROWS) == 200
             assert await ask(client, BROKEN) == 400

@@ -118,7 +118,7 @@ async def test_reloads_under_load_fail_no_request_and_new_files_give_new_scores(
                 for name in ("grpc", "http-protobuf")
             ]
             stop.set()
-        async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+        async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
             metrics = (await probe.get("/metrics")).text
     for answer in last:
         assert truth.is_new(truth.requests[0], answer)
@@ -149,7 +149,7 @@ async def test_files_that_do_not_load_are_reported_and_the_old_model_serves_on(
         for name in ("grpc", "http-protobuf"):
             answer = await ask_once(served, name, truth.requests[0])
             assert truth.is_old(truth.requests[0], answer)
-        async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+        async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
             assert (await probe.get("/readyz")).status_code == 200
         process.terminate()
     assert "ERROR app.configured: small: not reloaded" in process.log

@@ -66,7 +66,7 @@ async def test_versions_come_by_a_rename_are_labelled_shared_and_proven_and_may_
     make_version(root / "ranking" / "1")
     (root / "ranking" / "config.toml").write_text(CONFIG)
     with narsil_serve(tmp_path, ["--repository=models", *POLLED], ("http", "admin")) as process:
-        async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
+        async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as client:
             assert await answered_by(client, "canary") == "1"
             make_version(root / "ranking" / "2")
             await until(lambda: holds(client, {"1": "", "2": ""}))

@@ -54,7 +54,7 @@ async def test_sigterm_under_load_answers_every_request_rightly_and_exits_zero(
             loads = [group.create_task(client(name)) for name in (*WIRES, *WIRES)]
             await until(lambda: all_answered(answered, len(loads)))
             process.terminate()
-            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+            async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
                 await until(lambda: is_unready(probe))
                 assert (await probe.get("/livez")).status_code == 200
             stop.set()
@@ -80,7 +80,7 @@ async def test_what_was_admitted_before_sigterm_is_answered_without_a_drain_dela
 
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(ask(served, name, 5)) for name in WIRES]
-            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+            async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
                 await until(lambda: has_waiting(probe, rows=50))  # 25 requests of 2 rows
             process.terminate()
         code, log = await asyncio.to_thread(process.wait)
@@ -177,7 +177,7 @@ async def test_a_second_sigterm_answers_everybody_unavailable_and_exits_zero(
 
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(ask(served, name, 3)) for name in WIRES]
-            async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+            async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
                 # Of 30 rows 2 run, and 2 are gathered ahead.
                 await until(lambda: has_waiting(probe, rows=26))
                 process.terminate()

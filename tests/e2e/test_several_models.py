@@ -54,7 +54,7 @@ async def test_each_model_answers_by_its_name_in_its_own_mode_over_every_wire(
                 (answer,) = await ask(served, wire, 1, model)
                 assert not answer.codes, answer.detail
                 assert_same_scores(answer.scores["default"], expected)
-        async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+        async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
             assert (await probe.post("/v2/repository/models/ads/load")).status_code == 200
             metrics = (await probe.get("/metrics")).text
             ranking, feed = [
@@ -131,7 +131,7 @@ async def test_a_stuck_model_is_reloaded_in_the_same_process_while_the_others_se
         assert "watchdog_s" in answer.detail
         (answer,) = await ask(served, "grpc", 1, "ads")
         assert not answer.codes, answer.detail
-        async with httpx.AsyncClient(base_url=process.urls["admin"]) as probe:
+        async with httpx.AsyncClient(base_url=process.urls["admin"], timeout=60) as probe:
             assert (await probe.get("/livez")).status_code == 200
             async with asyncio.timeout(30):
                 await until(lambda: is_ready(probe))

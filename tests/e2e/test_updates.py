@@ -31,7 +31,7 @@ async def test_rows_from_a_folder_and_a_page_reach_the_answers(
 
 async def follow(server: Process, example: object, deltas: Path) -> None:
     page = f"{server.urls['admin']}/v1/models/small/embeddings"
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
 
         async def scores() -> object:
             answer = await client.post(f"{server.urls['http']}/v1/predict", json=example)

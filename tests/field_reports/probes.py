@@ -48,7 +48,7 @@ async def probes(urls: dict[str, str], ca: Path) -> AsyncIterator[Probes]:
     """Connect to a server's probes."""
     grpc_address, port = urlsplit(urls["grpc"]).netloc, urlsplit(urls["http3"]).port or 0
     async with (
-        httpx.AsyncClient(base_url=urls["http"]) as http,
+        httpx.AsyncClient(base_url=urls["http"], timeout=60) as http,
         Http3Client.connect("localhost", port, ca) as http3,
         grpc.aio.insecure_channel(grpc_address) as channel,
     ):

@@ -27,7 +27,7 @@ async def test_the_settings_on_the_command_line_are_those_the_model_says_it_runs
     """Field report 18: KServe #1666."""
     arguments = ["--backend=fake", "--scheduler-max-batch-ids=777", "--scheduler-max-delay-s=0.003"]
     with narsil_serve(tmp_path, arguments, transports=("http",)) as process:
-        async with httpx.AsyncClient(base_url=process.urls["http"]) as client:
+        async with httpx.AsyncClient(base_url=process.urls["http"], timeout=60) as client:
             seen = (await client.get("/v1/models/fake")).json()["properties"]
     assert seen["scheduler.max_batch_ids"] == "777"
     assert seen["scheduler.max_delay_s"] == "0.003"

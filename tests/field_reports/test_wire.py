@@ -186,7 +186,7 @@ async def test_https_tells_browsers_where_http3_is(served_fake: Served, http3: H
     """Field report 42: aioquic #127 #145, hypercorn #56."""
     port = urlsplit(served_fake.urls["http3"]).port
     context = ssl.create_default_context(cafile=served_fake.ca)
-    async with httpx.AsyncClient(verify=context) as client:
+    async with httpx.AsyncClient(verify=context, timeout=60) as client:
         answer = await client.get(f"https://localhost:{port}/livez")
     assert answer.headers["alt-svc"].startswith(f'h3=":{port}"')
     assert (await http3.get("/livez")).status == 200

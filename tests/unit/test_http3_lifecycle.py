@@ -32,7 +32,7 @@ async def test_https_on_the_same_port_tells_of_http_3(certificates: Path) -> Non
     async with http3_served(StubEngine(), certificates) as transport:
         assert transport.certificate is not None
         context = ssl.create_default_context(cafile=transport.certificate.path)
-        async with httpx.AsyncClient(verify=context) as client:
+        async with httpx.AsyncClient(verify=context, timeout=60) as client:
             answer = await client.post(
                 f"https://localhost:{transport.port}/v1/predict", content=json_body([0.5])
             )

@@ -25,7 +25,7 @@ Ask = Callable[..., Awaitable[httpx.Response]]
 async def ask(request: pytest.FixtureRequest) -> AsyncIterator[Ask]:
     async with (
         http_served(StubEngine(), cors_origins=request.param) as url,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=60) as client,
     ):
 
         async def send(
@@ -69,7 +69,7 @@ async def test_a_method_that_is_not_served_is_refused_in_words_the_page_may_read
 async def test_an_origin_that_is_not_named_gets_no_permission(origins: tuple[str, ...]) -> None:
     async with (
         http_served(StubEngine(), cors_origins=origins) as url,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=60) as client,
     ):
         predict, headers = f"{url}/v1/predict", {"origin": STRANGER}
         ahead = await client.options(predict, headers={**headers, **ASKING})

@@ -34,7 +34,7 @@ async def asking(backend: FakeBackend, *, updates: bool = True) -> AsyncIterator
     admin = AdminTransport(AdminOptions(port=0, updates=updates))
     (url,) = await admin.start(engine)
     try:
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             yield client
     finally:
         await admin.stop(0.0)
@@ -125,7 +125,7 @@ async def test_the_clients_listener_has_no_such_page() -> None:
     engine.open()
     http = HttpTransport(HttpOptions(port=0))
     (url,) = await http.start(engine)
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         assert (await client.get(PAGE)).status_code == 404
         assert (await client.post(PAGE, json={"tables": {}})).status_code == 404
     await http.stop(0.0)

@@ -40,7 +40,10 @@ async def test_a_host_that_is_none_is_named(host: str) -> None:
 
 
 async def test_a_port_is_free_again_after_stop() -> None:
-    async with http_served(StubEngine()) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        http_served(StubEngine()) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
         await client.get("/livez")
     transport = HttpTransport(HttpOptions(port=httpx.URL(url).port or 0))
     assert await transport.start(StubEngine()) == (url,)

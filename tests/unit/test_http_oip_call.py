@@ -42,7 +42,7 @@ async def test_priority_and_timeout_reach_the_engine(
     parameters: dict[str, int], headers: dict[str, str], priority: int, timeout_s: float | None
 ) -> None:
     engine = StubEngine()
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as client:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         path = f"/v2/models/{SPEC.name}/infer"
         answer = await client.post(path, content=stub_body(parameters=parameters), headers=headers)
         assert answer.status_code == 200, answer.text
@@ -66,7 +66,7 @@ async def test_predict_has_a_priority_too(
         "id_list_features": {"cat_0": [[1]], "cat_1": [[1]]},
         **fields,
     }
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as client:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         await client.post("/v1/predict", json=document, headers=headers)
     assert engine.requests[0].priority == priority
 
@@ -74,7 +74,7 @@ async def test_predict_has_a_priority_too(
 @pytest.mark.parametrize("value", [-1, 1.0, True, "1", None])
 async def test_a_priority_of_predict_that_is_no_whole_number_is_refused(value: Any) -> None:
     engine = StubEngine()
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as client:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         body = {DENSE: [], "id_list_features": {"cat_0": [], "cat_1": []}, "priority": value}
         answer = await client.post("/v1/predict", content=orjson.dumps(body))
     assert "priority is" in problem(answer.content, 400)["detail"]
@@ -83,7 +83,7 @@ async def test_a_priority_of_predict_that_is_no_whole_number_is_refused(value: A
 async def test_a_busy_answer_says_when_to_retry_and_each_request_is_recorded_once() -> None:
     engine = StubEngine()
     engine.failure = lambda: ServingError(Code.OVERLOADED, "busy", retry_after_s=2.5)
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as client:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         answer = await client.post(f"/v2/models/{SPEC.name}/infer", content=stub_body(id="a"))
         problem(answer.content, 429)
         assert answer.headers["retry-after"] == "3"

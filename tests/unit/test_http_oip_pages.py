@@ -70,7 +70,7 @@ async def test_statistics_are_not_advertised_when_nobody_counts() -> None:
 )
 async def test_health_follows_the_engine(path: str, body: dict[str, Any]) -> None:
     engine = StubEngine()
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as client:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         assert (await client.get(path)).json() == body
         engine.up = False
         answer = await client.get(path)

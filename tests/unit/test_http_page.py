@@ -27,7 +27,7 @@ async def page() -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(page: Page) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=page.url) as asking:
+    async with httpx.AsyncClient(base_url=page.url, timeout=60) as asking:
         yield asking
 
 
@@ -173,7 +173,10 @@ async def test_no_other_name_is_this_machines_unless_others_may_reach_it(host: s
 
 
 async def test_a_model_without_companions_has_none_and_a_server_that_drains_says_so() -> None:
-    async with page_served(Shelf({})) as page, httpx.AsyncClient(base_url=page.url) as client:
+    async with (
+        page_served(Shelf({})) as page,
+        httpx.AsyncClient(base_url=page.url, timeout=60) as client,
+    ):
         assert (await client.get("/page/models/fake/example")).status_code == 204
         page.engine.companions = None
         assert (await client.get("/page/models/fake/example")).status_code == 204

@@ -20,7 +20,7 @@ def engine() -> StubEngine:
 
 @pytest.fixture
 async def client(engine: StubEngine) -> AsyncIterator[httpx.AsyncClient]:
-    async with http_served(engine) as url, httpx.AsyncClient(base_url=url) as http:
+    async with http_served(engine) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         yield http
 
 
@@ -48,7 +48,10 @@ async def test_metrics_come_from_the_observer_in_the_format_asked_for(
 ) -> None:
     assert (await client.get("/metrics")).status_code == 404  # clients see none unless asked for
     accept = {"accept": "application/openmetrics-text"}
-    async with http_served(engine, metrics=True) as url, httpx.AsyncClient(base_url=url) as http:
+    async with (
+        http_served(engine, metrics=True) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
         answer = await http.get("/metrics", headers=accept)
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert answer.text == "# application/openmetrics-text\nstub_metric 1\n"

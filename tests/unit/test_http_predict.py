@@ -34,7 +34,7 @@ def engine() -> StubEngine:
 async def client(engine: StubEngine) -> AsyncIterator[httpx.AsyncClient]:
     async with (
         http_served(engine, max_request_bytes=100_000) as url,
-        httpx.AsyncClient(base_url=url) as http,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
     ):
         yield http
 
@@ -182,7 +182,7 @@ async def test_another_method_is_refused_and_post_named(
 async def test_json_over_its_own_limit_is_refused_and_protobuf_is_not(engine: StubEngine) -> None:
     async with (
         http_served(engine, max_json_bytes=100) as url,
-        httpx.AsyncClient(base_url=url) as http,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
     ):
         refused = await http.post(PREDICT, content=json_body([0.5] * 10))
         assert "max_json_bytes" in problem(refused.content, 413)["detail"]
@@ -196,7 +196,10 @@ async def test_bodies_over_the_memory_for_all_are_refused_until_there_is_room(
 ) -> None:
     body = json_body([0.5])
     limits = {"max_request_bytes": len(body), "max_buffered_bytes": 2 * len(body) - 1}
-    async with http_served(engine, **limits) as url, httpx.AsyncClient(base_url=url) as http:
+    async with (
+        http_served(engine, **limits) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
         engine.gate.clear()
         holding = asyncio.create_task(http.post(PREDICT, content=body))
         await engine.entered.wait()
@@ -216,7 +219,7 @@ async def test_zero_rows_are_an_empty_answer(client: httpx.AsyncClient) -> None:
 async def test_a_client_that_closes_cancels_its_request(engine: StubEngine) -> None:
     engine.gate.clear()
     async with http_served(engine) as url:
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             asking = asyncio.create_task(client.post(PREDICT, content=json_body([1.0])))
             await engine.entered.wait()
             asking.cancel()

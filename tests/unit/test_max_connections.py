@@ -39,7 +39,7 @@ async def test_over_http_they_are_told_and_a_place_that_is_free_again_is_taken(
         async with AsyncExitStack() as stack:
             clients = [
                 await stack.enter_async_context(
-                    httpx.AsyncClient(base_url=url, verify=False, limits=limits)
+                    httpx.AsyncClient(base_url=url, verify=False, limits=limits, timeout=60)
                 )
                 for _ in range(3)
             ]

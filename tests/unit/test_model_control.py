@@ -110,7 +110,7 @@ async def served(wire: str, stock: Stock, *, allowed: bool = True) -> AsyncItera
             transport = AdminTransport(AdminOptions(port=0))
         (url,) = await transport.start(state.engine)
         try:
-            async with httpx.AsyncClient(base_url=url) as http:
+            async with httpx.AsyncClient(base_url=url, timeout=60) as http:
                 yield Controlled(state, Http(http))
         finally:
             await transport.stop(1.0)
@@ -174,7 +174,7 @@ async def test_a_body_that_is_no_load_request_is_refused(body: bytes) -> None:
         state.engine.control = state.repository
         transport = HttpTransport(HttpOptions(port=0))
         (url,) = await transport.start(state.engine)
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             answer = await client.post("/v2/repository/models/fake/load", content=body)
         await transport.stop(1.0)
     assert answer.status_code == 400

@@ -173,7 +173,7 @@ async def test_a_client_that_leaves_under_a_split_counts_for_the_version_that_ha
     async with split_between_two(observed) as (engine, gate):
         transport = HttpTransport(HttpOptions(port=0))
         (url,) = await transport.start(engine)
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             headers = {"content-type": "application/x-protobuf", "x-request-key": KEY}
             body = as_protobuf(make_request(2))
             asking = asyncio.ensure_future(

@@ -34,7 +34,7 @@ def port_of(url: str) -> int:
 
 async def status_of(url: str, context: Any) -> int:
     """Ask over a connection of its own."""
-    async with httpx.AsyncClient(base_url=url, verify=context) as client:
+    async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         return (await client.post("/v1/predict", content=json_body([0.5]))).status_code
 
 
@@ -68,7 +68,7 @@ async def test_alpn_is_http_1_1(authority: Authority, offered: tuple[str, ...]) 
 async def test_a_plain_request_on_the_tls_port_disturbs_nobody(authority: Authority) -> None:
     async with (
         http_served(StubEngine(), **tls(authority.issue())) as url,
-        httpx.AsyncClient(base_url=url, verify=trusting(authority)) as neighbour,
+        httpx.AsyncClient(base_url=url, verify=trusting(authority), timeout=60) as neighbour,
     ):
         assert (await neighbour.get("/livez")).status_code == 200
         async with raw(url) as plain:
@@ -92,7 +92,7 @@ async def test_a_client_without_a_certificate_is_refused_and_others_are_served(
     ranker = trusting(authority, clients.issue("ranker"))
     async with (
         http_served(engine, **options) as url,
-        httpx.AsyncClient(base_url=url, verify=ranker) as neighbour,
+        httpx.AsyncClient(base_url=url, verify=ranker, timeout=60) as neighbour,
     ):
         assert (await neighbour.get("/livez")).status_code == 200
         assert await is_refused(url, trusting(authority))
@@ -121,7 +121,7 @@ async def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
     first, second, context = serial_of(pair), serial_of(new), trusting(authority)
     async with (
         http_served(StubEngine(), **tls(pair)) as url,
-        httpx.AsyncClient(base_url=url, verify=context) as old,
+        httpx.AsyncClient(base_url=url, verify=context, timeout=60) as old,
     ):
         assert (await old.get("/livez")).status_code == 200
         assert (await shake_hands(port_of(url), context)).serial == first

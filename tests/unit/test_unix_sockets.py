@@ -55,7 +55,9 @@ async def served(name: str, path: Path, **options: Any) -> AsyncIterator[tuple[s
 async def answers(name: str, path: Path) -> bool:
     """Ask the server on ``path`` for its health as a client would."""
     if name == "http":
-        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(path)), timeout=60
+        ) as client:
             return (await client.get("http://localhost/livez")).status_code == 200
     unshared = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(f"unix:{path}", unshared) as channel:
@@ -250,7 +252,7 @@ async def test_errors_through_the_path_are_the_same_objects(tmp_path: Path) -> N
     path = tmp_path / "narsil.sock"
     async with (
         served("http", path),
-        httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as client,
+        httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path)), timeout=60) as client,
     ):
         answer = await client.post("http://localhost/v1/predict", content=b"{")
         problem(answer.content, 400)
