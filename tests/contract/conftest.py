@@ -8,13 +8,14 @@ import pytest
 import pytest_asyncio
 
 from backends.fake import FakeBackend
+from loadtest.lab.backends import Lent
 from scheduler.backend import Backend
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferRequest
 from tests.contract.keyed import keyed, keyed_server
 from tests.fixtures.behind_front_ends import MakeFrontEnds
 from tests.fixtures.requests import as_json, as_protobuf
-from tests.fixtures.serving import AlreadyLoaded, Served, serving
+from tests.fixtures.serving import Served, serving
 from tests.fixtures.wires import EVERY_WIRE, Wire, connect
 
 __all__ = ["keyed", "keyed_server"]
@@ -76,7 +77,7 @@ async def served(
     """Each backend behind every transport, for all tests of a module."""
     backend: Backend = request.getfixturevalue(request.param)
     options = SchedulerOptions(max_request_rows=3 * backend.spec.max_batch_rows)
-    loaded = AlreadyLoaded(backend)
+    loaded = Lent(backend)
     async with serving(loaded, certificates, options, front_ends=front_ends()) as running:
         yield running
 

@@ -15,6 +15,7 @@ from backends.bring.inspect import main as inspect
 from backends.torch_dlrm.export.command import main as export
 from backends.torch_dlrm.export.golden import OUTPUT
 from backends.torch_dlrm.export.quiet import quiet
+from loadtest.lab.backends import Lent
 from scheduler.types import Array, Batch, InferRequest
 from tests.contract.every_wire import every_wire
 from tests.fixtures.artifacts import load
@@ -34,7 +35,7 @@ from tests.fixtures.checkpoints import (
 )
 from tests.fixtures.native import load_native
 from tests.fixtures.requests import VALUES
-from tests.fixtures.serving import AlreadyLoaded, serving
+from tests.fixtures.serving import serving
 
 NAMED = ("--features", ",".join(FEATURES))
 TABLES = "sparse_arch.embedding_bag_collection.embedding_bags"
@@ -134,7 +135,7 @@ async def test_a_converted_checkpoint_is_served_over_every_wire(
     )
     expected = facebook_scores(facebook, a_request())
     async with (
-        serving(AlreadyLoaded(backend), certificates) as running,
+        serving(Lent(backend), certificates) as running,
         every_wire(running) as wires,
     ):
         for wire in wires.values():
