@@ -37,6 +37,15 @@ class Chromium:
         self._session = attached["sessionId"]
         await self._call("Page.enable")
 
+    async def before_each_page(self, script: str) -> None:
+        """Run ``script`` in every page that is opened from now on, before its own."""
+        await self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    async def block(self, pattern: str) -> None:
+        """Let nothing be loaded whose URL is like ``pattern``, in which * is anything."""
+        await self._call("Network.enable")
+        await self._call("Network.setBlockedURLs", urls=[pattern])
+
     async def open(self, url: str) -> None:
         """Load a page; fail the test if it cannot be."""
         answer = await self._call("Page.navigate", url=url)

@@ -37,6 +37,21 @@ THREE_SECONDS = """async () => {
   const end = (await next()) + 3;
   while ((await next()) < end) await new Promise((wake) => setTimeout(wake, 50));
 }"""
+DRAWN = "Chart.getChart(document.querySelector('.plot canvas'))?.data.datasets[0].data.length"
+# Is the first line of the first chart drawn in the colour that the style sheet now gives it?
+COLOURED = """(() => {
+  const style = getComputedStyle(document.documentElement);
+  const digits = style.getPropertyValue("--line0").match(/[0-9a-f]{2}/g);
+  const wanted = digits.map((each) => parseInt(each, 16));
+  const canvas = document.querySelector(".plot canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const same = (at) => data[at + 3] > 200 && wanted.every((each, part) => each === data[at + part]);
+  return data.some((_, at) => at % 4 === 0 && same(at));
+})()"""
+NOTE_REFUSALS = """window.refusals = [];
+addEventListener("securitypolicyviolation", (event) => {
+  window.refusals.push(`${event.violatedDirective}: ${event.blockedURI}`);
+});"""
 OPEN_ALL = """async () => {
   for (const each of document.querySelectorAll("details")) each.open = true;
 }"""
@@ -61,6 +76,7 @@ async def page() -> AsyncIterator[Page]:
 async def tab(page: Page, tmp_path: Path) -> AsyncIterator[Chromium]:
     async with chromium(tmp_path, []) as opened:
         await opened.look(width=1280)
+        await opened.before_each_page(NOTE_REFUSALS)
         await opened.open(f"{page.url}/")
         await until(opened, "document.querySelector('#playground tbody tr')")
         yield opened
@@ -144,7 +160,7 @@ async def test_figures_move_and_errors_are_told_as_text(page: Page, tab: Chromiu
     await ask(page)
     await until(tab, "document.querySelector('#errors code')")
     assert MARKUP[:20] in await text(tab, "#errors")
-    await until(tab, "document.querySelector('.line0').getAttribute('d')")
+    await until(tab, DRAWN)
     assert (await text(tab, "#tiles dd")).endswith("/s")
     assert await text(tab, "#state") == "ready"
     page.engine.drain()
@@ -153,7 +169,7 @@ async def test_figures_move_and_errors_are_told_as_text(page: Page, tab: Chromiu
 
 
 async def test_a_chart_is_read_with_the_keys(tab: Chromium) -> None:
-    await until(tab, "document.querySelector('.line0').getAttribute('d')")
+    await until(tab, f"{DRAWN} > 1")
     await tab.evaluate("async () => document.querySelector('.plot').focus()")
     await tab.press("ArrowLeft")
     said = await tab.evaluate("async () => document.querySelector('.plot').ariaValueText")
@@ -161,6 +177,28 @@ async def test_a_chart_is_read_with_the_keys(tab: Chromium) -> None:
     await tab.press("Escape")
     said = await tab.evaluate("async () => document.querySelector('.plot').ariaValueText")
     assert said.startswith("now: requests ")
+
+
+async def test_charts_take_the_style_sheets_colours_and_follow_them(tab: Chromium) -> None:
+    await until(tab, f"{DRAWN} && {COLOURED}")
+    await tab.evaluate(CLICK, "#pause")  # so that nothing else has them drawn again
+    await tab.look(width=1280, dark=True)
+    await until(tab, COLOURED)
+    await tab.look(width=1280)
+    await until(tab, COLOURED)
+    assert await tab.evaluate("async () => window.refusals") == []
+
+
+async def test_without_the_charts_library_the_page_says_so_and_has_its_tables(
+    page: Page, tab: Chromium
+) -> None:
+    await tab.block("*/Chart.bundle.js")
+    await tab.open(f"{page.url}/")
+    await until(tab, "document.querySelector('#tiles dd').innerText.endsWith('/s')")
+    assert "chartkick" in await text(tab, "#charts")
+    assert await tab.evaluate("async () => document.querySelector('.plot')") is None
+    await tab.evaluate(OPEN_ALL)
+    await until(tab, "document.querySelector('#charts tbody tr')")
 
 
 async def test_pause_stops_the_asking_and_going_on_makes_up_for_it(
@@ -181,8 +219,9 @@ async def test_it_is_accessible_and_fits(page: Page, tab: Chromium, width: int, 
     await ask(page)
     await until(tab, "document.querySelector('#errors code')")
     await tab.look(width=width, dark=dark)
-    await until(tab, f"document.querySelector('.plot svg').clientWidth < {width}")
+    await until(tab, f"document.querySelector('.plot canvas').clientWidth < {width}")
     await tab.screenshot(PICTURES / f"{'dark' if dark else 'light'}-{width}.png")
+    assert await tab.evaluate("async () => window.refusals") == []
     await tab.evaluate(OPEN_ALL)
     assert await violations(tab) == []
     assert await tab.evaluate("async () => document.documentElement.scrollWidth") <= width

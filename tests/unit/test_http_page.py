@@ -1,5 +1,6 @@
 """The page's routes over real sockets: what they give, and to whom not."""
 
+import re
 from collections.abc import AsyncIterator
 from importlib.resources import files
 
@@ -10,8 +11,11 @@ import pytest_asyncio
 from tests.fixtures.page import EXAMPLE, OWN, PREDICT, SCORES, Page, Shelf, page_served
 from tests.fixtures.stub_serving import problem
 from transports.http.page.guard import check_host
+from transports.http.page.library import Library
+from transports.http.page.routes import POLICY
 from transports.http.problem import HttpError
 
+CHARTS = "/page/Chart.bundle.js"
 STATIC = sorted(each.name for each in files("transports.http.page").joinpath("static").iterdir())
 
 
@@ -60,9 +64,39 @@ async def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(
     text = (await client.get("/")).text
     assert "//" not in text.replace("<!doctype html>", "")
     assert "<style" not in text
-    assert text.count("<script") == text.count(
-        '<script type="module" src="/page/main.js"></script>'
-    )
+    assert re.findall("<script.*", text) == [
+        '<script defer src="/page/Chart.bundle.js"></script>',
+        '<script type="module" src="/page/main.js"></script>',
+    ]
+
+
+async def test_chart_js_comes_packed_from_the_installed_package_under_the_same_policy(
+    client: httpx.AsyncClient,
+) -> None:
+    forms = []
+    for coding in ("gzip", "identity"):
+        asked = {"accept-encoding": coding}
+        answer = await client.get(CHARTS, headers=asked)
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["vary"] == "accept-encoding"
+        forms.append((answer.headers.get("content-encoding"), answer.headers["etag"]))
+        asked["if-none-match"] = answer.headers["etag"]
+        again = await client.get(CHARTS, headers=asked)
+        assert (again.status_code, again.content) == (304, b"")
+        assert answer.text.startswith("/*!\n * Chart.js v4.")
+        # What the policy would refuse.
+        assert re.findall(r"innerHTML|\beval\(|new Function|document\.write", answer.text) == []
+    (packed, packed_tag), (plain, plain_tag) = forms
+    assert (packed, plain) == ("gzip", None)
+    assert packed_tag != plain_tag
+
+
+@pytest.mark.parametrize("package", ["chartkick_elsewhere", "transports.http.page"])
+async def test_without_chart_js_the_answer_says_which_package_lacks_it(package: str) -> None:
+    with pytest.raises(HttpError, match=f"Chart.bundle.js: not in the package {package}") as raised:
+        await Library(package).asset(b"")
+    assert raised.value.status == 404
 
 
 @pytest.mark.parametrize("name", ["..%2fassets.py", "assets.py", "%2e%2e/routes.py", "nope.js"])
@@ -140,7 +174,9 @@ async def test_only_the_page_itself_may_predict(
     assert "access-control-allow-origin" not in asked.headers
 
 
-@pytest.mark.parametrize("path", ["/", "/live", "/page/main.js", "/page/models/fake/catalogue"])
+@pytest.mark.parametrize(
+    "path", ["/", "/live", "/page/main.js", CHARTS, "/page/models/fake/catalogue"]
+)
 async def test_another_sites_page_sees_nothing(client: httpx.AsyncClient, path: str) -> None:
     for headers, status in (
         ({"sec-fetch-site": "cross-site"}, 403),

@@ -16,19 +16,24 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file, its media type and the tag (RFC 9110 8.8.3) that changes when it does."""
+    """One file, its media type and the tag (RFC 9110 8.8.3) that changes when it does.
+
+    ``coding`` is the Content-Encoding of ``body``, "" for none.
+    """
 
     body: bytes
     media_type: str
     tag: str
+    coding: str = ""
 
 
 def assets() -> Mapping[str, Asset]:
     """Return every file of the page by its name."""
     folder = files("transports.http.page").joinpath("static")
-    return {each.name: _asset(each.name, each.read_bytes()) for each in folder.iterdir()}
+    return {each.name: asset_of(each.name, each.read_bytes()) for each in folder.iterdir()}
 
 
-def _asset(name: str, body: bytes) -> Asset:
+def asset_of(name: str, body: bytes) -> Asset:
+    """Return ``body`` as the file ``name``."""
     digest = hashlib.sha256(body).hexdigest()[:16]
     return Asset(body, _TYPES[name.rpartition(".")[2]], f'"{digest}"')

@@ -13,6 +13,8 @@ from scheduler.companions import Companion
 from scheduler.engine import Engine
 from transports.http.page.assets import INDEX, Asset, assets
 from transports.http.page.guard import check_host, check_sender
+from transports.http.page.library import NAME as LIBRARY
+from transports.http.page.library import Library
 
 # Nothing but the page's own files runs, is shown or is asked, and no text becomes markup.
 POLICY = "; ".join(
@@ -49,6 +51,7 @@ def page_routes(engine: Engine, listens_on: str) -> APIRouter:
         check_sender(headers)
 
     router = APIRouter(include_in_schema=False, dependencies=[Depends(guarded)])
+    _add_library(router, Library())
     _add_files(router, assets())
     _add_figures(router, engine)
     _add_companions(router, engine)
@@ -65,6 +68,13 @@ def _add_files(router: APIRouter, known: Mapping[str, Asset]) -> None:
         if name not in known:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         return _file(request, known[name])
+
+
+def _add_library(router: APIRouter, library: Library) -> None:
+    @router.get(f"/page/{LIBRARY}")
+    async def charts(request: Request) -> Response:
+        asked = request.headers.get("accept-encoding", "")
+        return _file(request, await library.asset(asked.encode("latin-1")))
 
 
 def _add_figures(router: APIRouter, engine: Engine) -> None:
@@ -112,9 +122,11 @@ def _state(engine: Engine) -> str:
 
 
 def _file(request: Request, asset: Asset) -> Response:
-    headers = {**_HEADERS, "etag": asset.tag}
+    headers = {**_HEADERS, "etag": asset.tag, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == asset.tag:
         return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+    if asset.coding:
+        headers["content-encoding"] = asset.coding
     return Response(asset.body, headers={**headers, "content-type": asset.media_type})
 
 

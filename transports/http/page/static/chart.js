@@ -1,39 +1,32 @@
-// One chart of the last minutes: lines, a legend with values, a cursor for pointer and keys, and
-// the same figures as a table.
+// One chart of the last minutes: what is drawn, a legend with values, a cursor for pointer and keys,
+// and the same figures as a table.
 
-import { draw, make, table } from "./dom.js";
-import { marks, path, span } from "./scale.js";
+import { make, table } from "./dom.js";
+import { drawable, Plot } from "./plot.js";
 
-const HEIGHT = 168;
-const EDGE = { left: 52, right: 10, top: 8, bottom: 22 };
 const MOST_S = 300;
 const TABLE_STEP_S = 10;
 const KEYS = { ArrowLeft: 1, ArrowRight: -1, PageUp: 30, PageDown: -30, Home: MOST_S, End: -MOST_S };
+const MISSING = "Not drawn: this server's environment lacks Chart.js, which the package chartkick"
+  + " brings. The table has the figures.";
 
 export class Chart {
-  // `lines` are [name in the series, label]; `format` writes a value with its unit; `least` is the
-  // smallest step of the axis that says anything.
-  constructor(title, lines, format, least = 0) {
+  // `lines` are [name in the series, label]; `format` writes a value with its unit; `whole`: of
+  // what is counted, so only whole numbers are marks.
+  constructor(title, lines, format, whole = false) {
     this.title = title;
     this.lines = lines;
     this.format = format;
-    this.least = least;
-    this.span = MOST_S;
     this.series = {};
     this.ago = null; // seconds that the cursor is back, null: none
-    this.grid = draw("g");
-    this.paths = lines.map((_, at) => draw("path", { class: `line line${at}` }));
-    this.rule = draw("line", { class: "rule", y1: EDGE.top, y2: HEIGHT - EDGE.bottom });
-    this.plot = draw("svg", { height: HEIGHT, "aria-hidden": "true" },
-      this.grid, ...this.paths, this.rule);
-    this.cursor = this.madeCursor();
+    this.plot = drawable() ? new Plot(lines.map(([, label]) => label), format, whole) : null;
     this.values = lines.map(() => make("b"));
     this.when = make("span", { class: "soft when" });
     this.rows = make("div");
     this.details = make("details", { toggle: () => this.fillTable() },
       make("summary", {}, "Table"), this.rows);
+    this.cursor = this.plot ? this.madeCursor() : make("p", { class: "bad" }, MISSING);
     this.element = this.madeElement();
-    new ResizeObserver(() => this.show(this.series, this.now)).observe(this.cursor);
   }
 
   madeCursor() {
@@ -42,70 +35,44 @@ export class Chart {
       "aria-label": `${this.title}: time`, "aria-orientation": "horizontal",
       "aria-valuemin": -MOST_S, "aria-valuemax": 0, "aria-valuenow": 0, "aria-valuetext": "now",
       keydown: (event) => this.key(event),
-      pointermove: (event) => this.point(this.agoAt(event.offsetX)),
+      pointermove: (event) => this.point(this.plot.agoAt(event.offsetX)),
       pointerleave: () => this.point(null),
       blur: () => this.point(null),
-    }, this.plot);
+    }, this.plot.canvas);
   }
 
   madeElement() {
     const legend = this.lines.map(([, label], at) =>
       make("li", {},
-        draw("svg", { width: 22, height: 8, "aria-hidden": "true" },
-          draw("path", { class: `line line${at}`, d: "M0 4H22" })),
-        `${label} `, this.values[at]));
+        make("i", { class: `sample line${at}`, "aria-hidden": "true" }), `${label} `, this.values[at]));
     return make("figure", { class: "card chart" },
       make("figcaption", {}, make("h3", {}, this.title), this.when),
       make("ul", { class: "legend" }, ...legend), this.cursor, this.details);
+  }
+
+  // Begin to draw, once the element is in the document.
+  begin() {
+    this.plot?.begin();
   }
 
   // Show `series` (lists by name, the last value being the newest) and the figures of `now`.
   show(series, now) {
     this.series = series;
     this.now = now ?? {};
-    const width = this.cursor.clientWidth;
-    if (width === 0) return;
-    const known = this.lines.map(([name]) => series[name] ?? []);
-    const largest = Math.max(...known.flat().filter((each) => each !== null), 0);
-    const ticks = marks(largest || 1, this.least);
-    this.span = span(known[0].length, MOST_S);
-    const bottom = HEIGHT - EDGE.bottom;
-    this.x = (ago) => EDGE.left + (1 - ago / (this.span - 1)) * (width - EDGE.left - EDGE.right);
-    const y = (value) => bottom - (value / ticks.at(-1)) * (bottom - EDGE.top);
-    this.plot.setAttribute("width", width);
-    this.drawGrid(ticks, y, width);
-    known.forEach((values, line) => {
-      const x = (at) => this.x(values.length - 1 - at);
-      this.paths[line].setAttribute("d", path(values, x, y));
-    });
+    this.plot?.show(this.lines.map(([name]) => (series[name] ?? []).slice(-MOST_S)));
     this.point(this.ago);
     if (this.details.open) this.fillTable();
   }
 
-  drawGrid(ticks, y, width) {
-    const across = ticks.flatMap((tick) => [
-      draw("line", { x1: EDGE.left, x2: width - EDGE.right, y1: y(tick), y2: y(tick) }),
-      draw("text", { x: EDGE.left - 8, y: y(tick) + 4, "text-anchor": "end" }, this.format(tick)),
-    ]);
-    const times = [[this.span, `${this.span / 60} min ago`, "start"], [0, "now", "end"]];
-    const below = times.map(([ago, text, anchor]) =>
-      draw("text", {
-        x: this.x(Math.min(ago, this.span - 1)), y: HEIGHT - 5, "text-anchor": anchor,
-      }, text));
-    this.grid.replaceChildren(...across, ...below);
-  }
-
-  agoAt(x) {
-    const width = this.cursor.clientWidth - EDGE.left - EDGE.right;
-    const ago = Math.round((1 - (x - EDGE.left) / width) * (this.span - 1));
-    return ago >= 0 && ago < this.span ? ago : null;
+  length() {
+    return Math.min(this.series[this.lines[0][0]]?.length ?? 0, MOST_S);
   }
 
   key(event) {
     if (event.key === "Escape") this.point(null);
-    else if (event.key in KEYS) {
+    else if (event.key in KEYS && this.length()) {
       event.preventDefault();
-      this.point(Math.min(Math.max((this.ago ?? 0) + KEYS[event.key], 0), this.span - 1));
+      this.point(Math.min(Math.max((this.ago ?? 0) + KEYS[event.key], 0), this.length() - 1));
     } else return;
     this.say();
   }
@@ -113,11 +80,7 @@ export class Chart {
   // Put the cursor `ago` seconds back; the legend has that second's values, else those of now.
   point(ago) {
     this.ago = ago;
-    this.rule.setAttribute("visibility", ago === null ? "hidden" : "visible");
-    if (ago !== null && this.x) {
-      this.rule.setAttribute("x1", this.x(ago));
-      this.rule.setAttribute("x2", this.x(ago));
-    }
+    this.plot?.point(ago);
     this.when.textContent = ago === null ? "" : `${ago} s ago`;
     this.lines.forEach(([name], at) => {
       this.values[at].textContent = this.format(this.valueOf(name));
@@ -138,9 +101,8 @@ export class Chart {
 
   fillTable() {
     const heads = ["Seconds ago", ...this.lines.map(([, label]) => label)];
-    const length = this.series[this.lines[0][0]]?.length ?? 0;
     const rows = [];
-    for (let ago = 0; ago < length; ago += TABLE_STEP_S) {
+    for (let ago = 0; ago < this.length(); ago += TABLE_STEP_S) {
       const values = this.lines.map(([name]) => this.format(this.series[name].at(-1 - ago)));
       rows.push([String(ago), ...values]);
     }

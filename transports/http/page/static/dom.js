@@ -1,8 +1,7 @@
 // Make elements. Text goes in as text: what a model, a movie or an error is called is never markup.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function dressed(element, attributes, children) {
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value === true) element.setAttribute(name, "");
@@ -10,14 +9,6 @@ function dressed(element, attributes, children) {
   }
   element.append(...children);
   return element;
-}
-
-export function make(tag, attributes = {}, ...children) {
-  return dressed(document.createElement(tag), attributes, children);
-}
-
-export function draw(tag, attributes = {}, ...children) {
-  return dressed(document.createElementNS(SVG, tag), attributes, children);
 }
 
 // A table that scrolls by itself where it is too wide; keys move it, so it can have the focus.

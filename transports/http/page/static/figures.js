@@ -21,10 +21,11 @@ export class Figures {
     this.charts = [
       new Chart("Throughput", [["requests_per_s", "requests"], ["errors_per_s", "errors"]], rate),
       new Chart("Latency", [["p50_ms", "p50"], ["p95_ms", "p95"], ["p99_ms", "p99"]], milliseconds),
-      new Chart("Batch size", [["batch_rows", "rows"], ["batch_requests", "requests"]], amount, 1),
-      new Chart("Queue depth", [["waiting_rows", "rows waiting"]], amount, 1),
+      new Chart("Batch size", [["batch_rows", "rows"], ["batch_requests", "requests"]], amount, true),
+      new Chart("Queue depth", [["waiting_rows", "rows waiting"]], amount, true),
     ];
     charts.append(...this.charts.map((chart) => chart.element));
+    for (const chart of this.charts) chart.begin();
   }
 
   show(live) {
