@@ -52,7 +52,9 @@ def _show(
     if not served:
         console.print(f"  {'model':<{width}}none yet")
     for model in served:
+        plan = model.spec.properties.get("plan", "")
         where = f" on {model.config.device}" if model.config.device else ""
+        where += f", plan {plan}" if plan else ""
         beside = f", beside it {', '.join(model.others)}" if model.others else ""
         version_of = f"version {model.spec.version}{beside}"
         console.print(f"  {'model':<{width}}{model.spec.name} {version_of}{where}")

@@ -116,7 +116,7 @@ def _opened(config: Config, *opened: Any) -> None:
     """Log the configuration, and print the banner if anybody can read it."""
     # Not before: an error at the start would stand behind a long line.
     logger.info("configuration: %s", redacted(config.all_sections()))
-    how = "compiled" if is_compiled() else "interpreted (narsil compile makes it faster)"
+    how = "compiled" if is_compiled() else "interpreted (make compile makes it faster)"
     logger.info("the path of a request is %s", how)
     try:
         banner.show(config, *opened)

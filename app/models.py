@@ -89,12 +89,15 @@ class ModelConfig:
         return dataclasses.replace(self, backend=dataclasses.replace(self.backend, options=options))
 
     def effective(self, backend: Backend) -> str:
-        """Say how the loaded ``backend`` is scheduled."""
+        """Say how the loaded ``backend`` computes and is scheduled."""
         options: SchedulerOptions = self.scheduler.options
         limits = options.limits(backend.spec)
+        plan = backend.spec.properties.get("plan", "")
+        plan = f"plan {plan}, " if plan else ""
         return (
-            f"mode {options.mode}, lanes {backend.lanes}, max_batch_rows {limits.max_batch_rows},"
-            f" max_batch_ids {limits.max_batch_ids}, max_delay_s {limits.max_delay_s:g}"
+            f"{plan}mode {options.mode}, lanes {backend.lanes},"
+            f" max_batch_rows {limits.max_batch_rows}, max_batch_ids {limits.max_batch_ids},"
+            f" max_delay_s {limits.max_delay_s:g}"
         )
 
 

@@ -218,6 +218,7 @@ async def _load(engine: Engine, models: Sequence[ModelConfig]) -> list[Served]:
     served = []
     for model in models:
         try:
+            logger.info("loading %s ...", model.path or model.label or "the model")
             await model.check_signed()
             backend = model.build()
             await engine.load(backend, model.scheduler.options, model.remake)

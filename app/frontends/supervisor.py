@@ -179,7 +179,9 @@ class FrontEnd:
                 assert self._channel is not None
                 self._heart = Heart(self._channel, self._settings.hung_s, self._silent)
                 addresses = {name: tuple(urls) for name, urls in said.items()}
-                if not self.ready.done():
+                if self.ready.done():
+                    logger.info("front end %d listens again: process %d", self.number, self.pid)
+                else:
                     self.ready.set_result(addresses)
             elif frame.kind is Kind.FAILED:
                 self._fail(f"front end {self.number}: {said}")

@@ -218,6 +218,7 @@ class Keeper:
         place, name, started_s = self._place, self._name, time.perf_counter()
         folder = await run_in_thread(lambda: place.fetch(name, version, signature), "fetch")
         model = plan.model.with_options(path=str(model_path(folder)), name=name, version=version)
+        logger.info("%s: loading version %s ...", name, version)
         if missing_file := model.missing():
             raise LoadError(missing_file)
 

@@ -36,7 +36,7 @@ def read_vocabulary(path: Path, feature: str, table_rows: int) -> Vocabulary:
 
     Raises LoadError naming the file and what is wrong.
     """
-    texts = _texts(path)
+    texts = _texts(path, feature)
     if None in texts:
         raise LoadError(f"{path}: entry {texts.index(None)} of {feature!r} is null, not a text")
     rows = {text: row for row, text in enumerate(texts) if text is not None}
@@ -51,7 +51,7 @@ def read_vocabulary(path: Path, feature: str, table_rows: int) -> Vocabulary:
     return Vocabulary(rows)
 
 
-def _texts(path: Path) -> list[str | None]:
+def _texts(path: Path, feature: str) -> list[str | None]:
     """Return the only column of texts of the file at ``path``. Raises LoadError."""
     try:
         import pyarrow  # noqa: PLC0415  # an extra: only models with texts for ids need it
@@ -59,6 +59,8 @@ def _texts(path: Path) -> list[str | None]:
         raise LoadError(_NEEDS.format(path)) from error
     try:
         table = _read(path)
+    except FileNotFoundError as error:
+        raise LoadError(f"{path}: there is no such file, for the texts of {feature!r}") from error
     except (OSError, pyarrow.ArrowException) as error:
         raise LoadError(f"{path} is no Arrow or Parquet file: {error}") from error
     columns = [name for name in table.column_names if _is_text(table.schema.field(name).type)]

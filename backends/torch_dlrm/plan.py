@@ -86,7 +86,7 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, l
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
     dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
     if options.plan == ARTIFACT:
-        raise NotRecognisedError("not wanted")
+        raise NotRecognisedError("asked for: --plan artifact")
     probes = make_probes(dlrm)
     answers = _answers(artifact, probes)
     derived = Derived(

@@ -146,6 +146,12 @@ async def listening(process: Process) -> bool:
         return "narsil_frontends 2.0" in (await probe.get("/metrics")).text
 
 
+async def test_what_is_the_same_for_all_front_ends_is_logged_once(process: Process) -> None:
+    start, _, _ = process.log.partition("; its connections are lost")  # the next test's doing
+    for once in ("UDP datagrams come", "development certificate"):
+        assert start.count(once) == 1
+
+
 async def test_a_killed_front_end_loses_its_connections_and_nothing_else(process: Process) -> None:
     stop, right = asyncio.Event(), list[str]()
     victim, other = children(process)
@@ -168,6 +174,8 @@ async def test_a_killed_front_end_loses_its_connections_and_nothing_else(process
     for earlier, later in itertools.pairwise(scrapes):
         assert all(later[name] >= value for name, value in earlier.items())
     assert other in children(process)
+    assert re.search(r"front end [01] listens again: process \d+", process.log)
+    assert "loading the model ..." in process.log
     served = served_by(process.urls, process.folder)
     for number in range(12):
         async with connect(WIRES[number % len(WIRES)], served) as wire:

@@ -100,6 +100,15 @@ async def test_json_that_would_hold_up_the_server_is_refused() -> None:
         assert "max_json_bytes" in answer.json()["detail"]
 
 
+async def test_a_delta_that_is_called_a_form_is_told_what_it_may_be() -> None:
+    async with asking(UpdatableFake()) as client:
+        body = delta_bytes("json", delta().tables)
+        form = {"content-type": "application/x-www-form-urlencoded"}  # what curl -d says
+        answer = await client.post(PAGE, content=body, headers=form)
+        assert answer.status_code == 415
+        assert "application/json, application/vnd.apache.arrow.file" in answer.json()["detail"]
+
+
 async def test_nobody_may_change_a_model_unless_that_was_allowed() -> None:
     backend = UpdatableFake()
     body = delta_bytes("json", delta().tables)
@@ -107,8 +116,10 @@ async def test_nobody_may_change_a_model_unless_that_was_allowed() -> None:
         for path in (PAGE, f"{PAGE}/rollback"):
             answer = await client.post(path, content=body, headers={"content-type": TYPES["json"]})
             assert answer.status_code == 501
-            assert "admin.updates" in answer.json()["detail"]
-        assert (await client.get(PAGE)).json()["sequence"] == 0
+            assert "--admin-updates" in answer.json()["detail"]
+        shown = (await client.get(PAGE)).json()
+        assert (shown["sequence"], shown["updatable"]) == (0, False)
+        assert "--admin-updates" in shown["reason"]
         assert not backend.stored[TABLES[0]].any()
 
 

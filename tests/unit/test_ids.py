@@ -146,7 +146,7 @@ def test_a_torn_or_missing_vocabulary_is_refused(
     tmp_path: Path, write: Callable[..., None]
 ) -> None:
     path = tmp_path / "users"
-    with pytest.raises(LoadError, match="users is no Arrow or Parquet file"):
+    with pytest.raises(LoadError, match="users: there is no such file"):
         rules_of(path)
     write(path, name=[f"user {number}" for number in range(10)])
     whole = path.read_bytes()

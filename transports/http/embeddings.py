@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,15 +15,22 @@ from transports import updates
 from transports.http.body import Body
 from transports.http.head import JSON
 from transports.http.intake import BodyLimits, Intake
+from transports.http.problem import HttpError
 
 SHOWN_DELTAS = 100
 # Taken as fast as that, the event loop is busy with a delta for a tenth of the time.
 MOST_BYTES_PER_S = 64 * 1024 * 1024
 _QUERY = ("version",)
+_FORM = "application/x-www-form-urlencoded"
+_OFF = "embedding updates over this listener are off: --admin-updates (admin.updates) allows them"
+_TYPES = (
+    "application/json, application/vnd.apache.arrow.file, application/vnd.apache.arrow.stream,"
+    " application/vnd.apache.parquet"
+)
 
 
 def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
-    """Return the routes; without ``writable`` those that change a model answer 501."""
+    """Return the routes; without ``writable`` those that change a model answer 501 (_OFF)."""
     router = APIRouter(prefix="/v1/models/{model}/embeddings", tags=["embeddings"])
     intake = Intake(BodyLimits())
     worker = Worker("delta")
@@ -31,14 +39,13 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
     @router.get("")
     async def show(model: str, version: str = "") -> dict[str, Any]:
         """Say how many deltas are in force, the last of them, and which tables there are."""
-        return _shown(engine.updates(model, version))
+        return _shown(engine.updates(model, version), "" if writable else _OFF)
 
     @router.post("")
     async def apply(model: str, request: Request, version: str = "") -> dict[str, Any]:
         """Replace rows: Arrow IPC, Parquet or JSON."""
         _allow(writable)
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        is_json = content_type == JSON
+        is_json = _is_json(request.headers.get("content-type", ""))
         _check_query(request)
         body = Body(request.receive, intake)
         try:
@@ -66,7 +73,7 @@ def embedding_pages(engine: Engine, *, writable: bool) -> APIRouter:
 
 def _allow(writable: bool) -> None:
     if not writable:
-        raise ServingError(Code.UNSUPPORTED, "embedding updates are not allowed (admin.updates)")
+        raise ServingError(Code.UNSUPPORTED, _OFF)
 
 
 def _check_query(request: Request) -> None:
@@ -75,9 +82,23 @@ def _check_query(request: Request) -> None:
             raise invalid(f"unknown query parameter {shown(name)}; known: {', '.join(_QUERY)}")
 
 
-def _shown(state: Updates) -> dict[str, Any]:
+def _is_json(content_type: str) -> bool:
+    """Return whether a delta says that it is JSON; else its first bytes say what it is.
+
+    Raises HttpError for a form: so curl calls what it is told no type of.
+    """
+    name = content_type.partition(";")[0].strip().lower()
+    if name == _FORM:
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"content-type: {name} is no delta; send {_TYPES}"
+        )
+    return name == JSON
+
+
+def _shown(state: Updates, off: str) -> dict[str, Any]:
+    """Return what is known of a model's deltas; ``off`` says why nobody may post any, if so."""
     try:
-        tables, why = [asdict(table) for table in state.tables()], ""
+        tables, why = [asdict(table) for table in state.tables()], off
     except ServingError as error:
         tables, why = [], error.detail
     return {

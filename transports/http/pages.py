@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
@@ -125,15 +126,25 @@ def _answer_errors_with_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        asked = f"{shown(request.method)} {shown(request.scope['path'])}"
-        detail = f"{asked}: {error.detail}"
-        return _response(request, status_problem(error.status_code, detail, error.headers))
+        # Quotes would be noise; what they keep out, line breaks and such, stays out.
+        method, path = (shown(one)[1:-1] for one in (request.method, request.scope["path"]))
+        detail = f"{method} {path}: {_why(error)}"
+        problem = status_problem(error.status_code, detail, error.headers)
+        return _response(request, problem)
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
         return _response(request, status_problem(400, str(error)))
 
     app.exception_handler(Exception)(unexpected_error)
+
+
+def _why(error: HTTPException) -> str:
+    """Say what Starlette has but the status's name for."""
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return "there is no such path; /docs has them all"
+    allowed = (error.headers or {}).get("Allow", "")
+    return f"only {allowed} is taken here" if allowed else str(error.detail)
 
 
 def document_inference(app: FastAPI, engine: Engine) -> None:

@@ -63,7 +63,9 @@ class QuicEndpoint(QuicServer):
         """Serve on ``bound``, which is the endpoint's from here on."""
         self._udp = UdpTransport(bound, self)
         bulk = self._udp.bulk
-        logger.info(
+        logger.log(
+            # Of several processes one says it for all: they have the same kernel.
+            logging.DEBUG if self._steering.number else logging.INFO,
             "UDP datagrams come %s and go %s",
             _COUNTS[bulk.coalesces], _COUNTS[bulk.cuts],
         )  # fmt: skip

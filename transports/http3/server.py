@@ -125,7 +125,7 @@ class Http3Transport:
             self._files(), lambda identity: _quic_configuration(options, identity)
         )
         self.certificate = configuration.identity
-        if not options.certificate:
+        if not options.certificate and not (self.share and self.share.number):
             logger.info(
                 "development certificate %s, SPKI SHA-256 %s (for Chromium's"
                 " --ignore-certificate-errors-spki-list)",
