@@ -49,6 +49,10 @@ SERVERS = {
 }
 
 
+# Whether a contestant runs over what was compiled; both: once so, once so.
+_OVER = {"none": (False,), "all": (True,), "both": (False, True)}
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One contestant: its process and where it listens."""
@@ -145,8 +149,11 @@ def run(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.sched_setaffinity(0, cpus[:1])  # inherited by the servers
         servers = {
-            name: stack.enter_context(serving(name, kind, folder, arguments.compiled))
+            f"{name}{' compiled' * compiled}": stack.enter_context(
+                serving(name, kind, folder, compiled)
+            )
             for name in names
+            for compiled in _OVER[arguments.compiled]
         }
         os.sched_setaffinity(0, cpus[1:] or cpus)
         for rows, in_flight in itertools.product(arguments.rows, arguments.in_flight):
@@ -171,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--warmup", type=float, default=0.0, help="seconds before each")
     add("--rounds", type=int, default=5)
     add("--seed", type=int, default=0)
-    add("--compiled", action="store_true", help="all servers over what narsil compile has made")
+    add("--compiled", choices=_OVER, default="none", help="over what narsil compile has made")
     arguments = parser.parse_args(argv)
     print(json.dumps(manifest(arguments)))
     print_table(run(arguments))

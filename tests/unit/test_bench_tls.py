@@ -96,9 +96,7 @@ async def test_a_certificate_that_is_its_own_authority_will_do_over_http3(tmp_pa
     assert outcome.answered > 0
 
 
-async def test_over_http3_it_is_said_what_was_trusted(
-    tmp_path: Path, authority: Authority
-) -> None:
+async def test_over_http3_it_is_said_what_was_trusted(tmp_path: Path, authority: Authority) -> None:
     own = Authority(tmp_path / "own").issue_own()
     other = Authority(tmp_path / "other").issue_own()
     for ca in (authority.ca, other.certificate):

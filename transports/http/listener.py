@@ -83,10 +83,23 @@ class Listener:
         self._servers.append(server)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, finish what is under way within ``grace_s`` seconds, refuse the rest."""
+        """Accept no more, finish what is under way within ``grace_s`` s, refuse the rest."""
         if not self._servers:
             return
-        within_s = min(LATE_S, grace_s)
+        await self._accept_no_more(min(LATE_S, grace_s))
+        await self._wait_closed_for(grace_s)
+        for connection in self._connections():
+            connection.cut(grace_over())
+        await self._wait_closed_for(FLUSH_S)
+        for connection in self._connections():
+            connection.transport.abort()
+        await self._wait_closed()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks)
+        self._headers.stop()
+
+    async def _accept_no_more(self, within_s: float) -> None:
+        """Close the listener, and every connection after the request that it has, or begins."""
         late = [*self._waiting()] if within_s > 0 else []
         for server in self._servers:
             server.close()
@@ -98,16 +111,6 @@ class Listener:
             else:
                 connection.shutdown()
         await asyncio.gather(*(self._take(taken, tls, within_s) for taken, tls in late))
-        await self._wait_closed_for(grace_s)
-        for connection in self._connections():
-            connection.cut(grace_over())
-        await self._wait_closed_for(FLUSH_S)
-        for connection in self._connections():
-            connection.transport.abort()
-        await self._wait_closed()
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks)
-        self._headers.stop()
 
     def _waiting(self) -> Iterator[tuple[socket.socket, ssl.SSLContext | None]]:
         """Accept what the kernel holds; closed with the listener, it would be reset.
