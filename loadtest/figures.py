@@ -12,6 +12,7 @@ from loadtest.record import Outcome
 PERCENTILES = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99, "p999_ms": 99.9, "max_ms": 100}
 # Of these, what a line to read has.
 _SHOWN = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
+_WHEN = {"in_flight": "in flight at the SIGTERM", "later": "asked after it"}
 
 
 def summary(outcome: Outcome, rows: float, open_loop: bool) -> dict[str, object]:
@@ -97,9 +98,17 @@ def sentence(run: Mapping[str, Any]) -> str:
         parts.append(f"answered in time {run['goodput_per_s']:,.0f} requests/s")
     if "slo" in run:
         parts.append(f"{run['slo']} {'kept' if run['slo_met'] else 'missed'}")
-    parts += [f"{name}: {run[name]}" for name in ("after_sigterm", "slow_readers") if name in run]
+    for when, ends in run.get("after_sigterm", {}).items():
+        parts.append(f"{_WHEN[when]} {_counts(ends)}")
+    if "slow_readers" in run:
+        parts.append(f"slow readers' requests {_counts(run['slow_readers'])}")
     parts += ["INVALID"] if run.get("invalid") else []
     return f"{labelled(run)}: {'; '.join(parts)}"
+
+
+def _counts(ends: Mapping[str, int]) -> str:
+    """Return how many requests ended how, "nothing" for none."""
+    return ", ".join(f"{count:,} {status}" for status, count in ends.items()) or "nothing"
 
 
 def sentence_alone(made: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# By package: what a request passes on its way through gRPC and the scheduler.
+# By package: what a request passes on its way through each transport and the scheduler.
 MODULES = {
     "backends": "jagged",
     "backends.dlrm": "gather turnstile",
@@ -19,11 +19,23 @@ MODULES = {
         "admission answers errors execute forecast lanes models queue replies routing rows"
         " runner scheduler shadow types validate versions waiting"
     ),
-    "transports": "named trace",
-    "transports.codecs": "predictor predictor_fields",
-    "transports.grpc": "admission calls metadata methods outcome predict",
+    "transports": "credential named trace",
+    "transports.codecs": (
+        "json_columns json_context json_rows json_values oip_binary oip_context oip_http"
+        " oip_http_model oip_ids oip_json oip_protobuf oip_protobuf_model oip_request oip_shared"
+        " oip_tensors oip_texts predict_json predictor predictor_fields problem_json"
+        " protobuf_bounds ranking spelled_out strict_json"
+    ),
+    "transports.grpc": "admission calls inference metadata methods outcome predict",
     "transports.grpc.nghttp2": (
         "budget calls connection head messages opening output replies streams wire"
+    ),
+    "transports.http": (
+        "access app body call coding disconnect flow head oip oip_body predict problem protocol"
+        " receiving refusal sending standing unsent whole"
+    ),
+    "transports.http3": (
+        "bridge bulk connection endpoint established numbers request session udp usual"
     ),
 }
 CACHE = Path("~/.cache/narsil")

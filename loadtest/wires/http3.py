@@ -7,6 +7,7 @@ qh3 has aioquic's interface on a core in Rust, which costs a fifth; the server c
 import contextlib
 import select
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from qh3.quic.events import ConnectionTerminated, HandshakeCompleted, StreamRese
 
 from loadtest.closed import NoServerError
 from loadtest.wires.base import CONNECT_TIMEOUT_S, Answer, Target
-from loadtest.wires.tls import reason, trusting
+from loadtest.wires.tls import own_signature, reason, trusting
 from transports.codecs.problem_json import problem_detail
 from transports.http3.bulk import BulkSocket
 
@@ -31,6 +32,7 @@ class Http3Wire:
     blocked = False  # what the kernel does not take QUIC sends again
 
     def __init__(self, target: Target) -> None:
+        self._ca = target.ca
         self._quic = QuicConnection(configuration=_configuration(target))
         self._socket = _connected(target)
         self._bulk = BulkSocket(self._socket)
@@ -133,7 +135,8 @@ class Http3Wire:
                 self._ready = True
             elif isinstance(event, ConnectionTerminated):
                 reason = event.reason_phrase or f"code {event.error_code:#x}"
-                raise NoServerError(f"connection lost: {reason}")
+                trusted = "" if self._ready else f"; trusted is {self._ca} (--ca)"
+                raise NoServerError(f"connection lost: {reason}{trusted}")
             elif isinstance(event, StreamReset):
                 answers += self._end(event.stream_id, "RESET", "the stream was reset")
             for part in self._http.handle_event(event):
@@ -178,7 +181,12 @@ def _configuration(target: Target) -> QuicConfiguration:
     # It reads the file only in the middle of the handshake, where its error is lost.
     trusting(target.ca)
     configuration = QuicConfiguration(alpn_protocols=["h3"], server_name=target.host)
-    configuration.load_verify_locations(target.ca)
+    own = own_signature(target.ca)
+    if own is None:
+        configuration.load_verify_locations(target.ca)
+    else:
+        configuration.verify_mode = ssl.CERT_NONE
+        configuration.assert_fingerprint = own
     return configuration
 
 

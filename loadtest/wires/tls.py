@@ -5,6 +5,9 @@ import socket
 import ssl
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+
 from loadtest.closed import NoServerError
 
 # Raised instead of BlockingIOError.
@@ -40,6 +43,22 @@ def trusting(ca: str) -> ssl.SSLContext:
     except OSError as error:
         problem = "not readable as PEM" if Path(ca).exists() else "not found"
         raise NoServerError(f"CA file {ca} {problem} (--ca)") from error
+
+
+def own_signature(ca: str) -> str | None:
+    """Return the SHA-256 of the one certificate in ``ca`` if it is a server's and an authority's.
+
+    ``openssl req -x509`` makes such: it names a host, and is marked as an authority, which qh3 lets
+    no server be. Whoever trusts it alone can expect exactly it.
+    """
+    found = x509.load_pem_x509_certificates(Path(ca).read_bytes())
+    if len(found) != 1 or found[0].issuer != found[0].subject:
+        return None
+    kinds = {type(extension.value): extension.value for extension in found[0].extensions}
+    authority = kinds.get(x509.BasicConstraints)
+    if not isinstance(authority, x509.BasicConstraints) or not authority.ca:
+        return None
+    return found[0].fingerprint(SHA256()).hex() if x509.SubjectAlternativeName in kinds else None
 
 
 def reason(error: OSError) -> str:

@@ -9,10 +9,8 @@ from app.compiled.build import compile_sources
 from app.compiled.modules import ROOT, place
 
 SUITES = (
-    "tests/contract/test_scores.py",
-    "tests/contract/test_bad_input.py",
-    "tests/contract/test_lifecycle.py",
-    "tests/contract/test_keys.py",
+    "tests/abuse",
+    "tests/contract",
     "tests/numerics/test_sharing.py",
     "tests/property/test_ids.py",
     "tests/property/test_jagged.py",

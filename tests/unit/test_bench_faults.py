@@ -167,6 +167,18 @@ def test_a_run_says_and_draws_what_went_on_beside_it(
     assert "rows a batch" in page.read_text()
 
 
+def test_what_became_of_requests_is_said_in_words() -> None:
+    run = {
+        "wire": "grpc",
+        "rows": 1,
+        "after_sigterm": {"in_flight": {"ok": 3}, "later": {}},
+        "slow_readers": {"ok": 1200, "UNAVAILABLE": 2, "waiting": 5},
+    }
+    said = figures.sentence(run)
+    assert "in flight at the SIGTERM 3 ok; asked after it nothing; " in said
+    assert said.endswith("slow readers' requests 1,200 ok, 2 UNAVAILABLE, 5 waiting")
+
+
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[int]:
     handler = partial(Quiet, directory=str(folder))

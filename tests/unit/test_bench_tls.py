@@ -17,11 +17,12 @@ from loadtest.wires.base import Target
 from loadtest.wires.connect import connected
 from loadtest.wires.kinds import KINDS, target
 from loadtest.workload import Mix
-from tests.fixtures.authority import Authority
+from tests.fixtures.authority import Authority, Pair
 from tests.fixtures.gates import serving
 from tests.fixtures.grpc_calls import grpc_options
 from transports.grpc.server import GrpcTransport
 from transports.http.server import HttpOptions, HttpTransport
+from transports.http3.server import Http3Options, Http3Transport
 
 WIRES = {"grpc": "grpcs", "http": "https"}
 
@@ -70,6 +71,37 @@ async def test_requests_over_tls_are_answered(wire: str, authority: Authority) -
             await transport.stop(0)
     assert outcome.failures.first == ""
     assert outcome.answered > 0
+
+
+async def ask_over_http3(pair: Pair, ca: Path) -> Outcome:
+    async with serving() as state:
+        state.gate.open()
+        transport = Http3Transport(
+            Http3Options(
+                port=0, certificate=str(pair.certificate), private_key=str(pair.private_key)
+            )
+        )
+        await transport.start(state.engine)
+        place = target(KINDS["http3"], f"https://localhost:{transport.port}", str(ca))
+        try:
+            return await asyncio.to_thread(outcome_of, "http3", place)
+        finally:
+            await transport.stop(0)
+
+
+async def test_a_certificate_that_is_its_own_authority_will_do_over_http3(tmp_path: Path) -> None:
+    own = Authority(tmp_path).issue_own()
+    outcome = await ask_over_http3(own, own.certificate)
+    assert outcome.failures.first == ""
+    assert outcome.answered > 0
+
+
+async def test_over_http3_it_is_said_what_was_trusted(tmp_path: Path, authority: Authority) -> None:
+    own = Authority(tmp_path / "own").issue_own()
+    other = Authority(tmp_path / "other").issue_own()
+    for ca in (authority.ca, other.certificate):
+        with pytest.raises(NoServerError, match=rf"trusted is {ca} \(--ca\)"):
+            await ask_over_http3(own, ca)
 
 
 @pytest.mark.slow

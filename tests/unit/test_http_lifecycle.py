@@ -1,8 +1,10 @@
 """Start and stop of the HTTP/1.1 transport."""
 
 import asyncio
+import contextlib
 import re
 import socket
+from functools import partial
 
 import httpx
 import pytest
@@ -108,6 +110,46 @@ async def test_stop_does_not_wait_for_a_body_that_is_not_complete() -> None:
     await assert_no_task_remains(before)
     (record,) = engine.watcher.records
     assert record.code is Code.UNAVAILABLE
+
+
+async def test_requests_on_connections_that_come_as_it_stops_are_refused_not_reset() -> None:
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(StubEngine())
+    address = ("127.0.0.1", httpx.URL(url).port)
+    with contextlib.ExitStack() as stack:
+        # The loop has no turn in which to accept them.
+        late = [stack.enter_context(socket.create_connection(address)) for _ in range(8)]
+        for client in late:
+            client.sendall(post(json_body([0.5])))
+        await transport.stop(60.0)
+        for client in late:
+            answer = b"".join(iter(partial(client.recv, 65536), b""))
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"connection: close\r\n" in answer
+            assert b"the server is stopping" in answer
+
+
+async def test_a_connection_that_comes_as_it_stops_and_asks_nothing_is_closed_in_time() -> None:
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(StubEngine())
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port)) as silent:
+        await transport.stop(0.05)
+        assert silent.recv(1) == b""
+
+
+async def test_a_request_that_has_arrived_as_it_stops_is_refused_not_reset() -> None:
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(StubEngine())
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port)) as client:
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"GET /livez HTTP/1.1\r\n\r\n")
+        assert (await loop.sock_recv(client, 65536)).startswith(b"HTTP/1.1 200 ")
+        client.sendall(post(json_body([0.5])))  # the loop has no turn in which to read it
+        await transport.stop(60.0)
+        client.setblocking(True)
+        answer = b"".join(iter(partial(client.recv, 65536), b""))
+        assert answer.startswith(b"HTTP/1.1 503 ")
 
 
 async def test_a_client_that_takes_nothing_of_its_answers_is_cut() -> None:

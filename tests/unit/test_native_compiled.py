@@ -14,7 +14,7 @@ from backends.compiled.build import NoKernelError
 from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
 from backends.dlrm.forward.compiler import load_library
 from backends.dlrm.forward.model import Kind
-from backends.dlrm.forward.triples import as_triples
+from backends.dlrm.forward.triples import as_triples, side_by_side
 from backends.dlrm.gather import DENSE, FEW_IDS, IDS
 from scheduler.types import Array
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
@@ -26,6 +26,7 @@ SHAPES = [
     Shape(("int8",), 64, dense=(), over=()),
     Shape(("int8", "fp16", "fp32", "int4", "fp32"), 27, dense=(48, 31), over=(70, 17), padding=3),
     Shape(("int8",) * 26, 64, features=13, dense=(128, 65), over=(96, 64)),
+    Shape(("int8",) * 3, 16, dense=(160,), over=(200, 33)),
     Shape(("fp32",) * 2, 8, sigmoid=False),
 ]
 
@@ -79,6 +80,21 @@ def test_what_is_no_number_stays_in_its_row(kernel: Kernel) -> None:
     assert np.isnan(after[17])
     assert (np.delete(after, 17) == np.delete(before, 17)).all()
     assert (lane.run({**inputs, DENSE: np.nan_to_num(inputs[DENSE])})[:17] == before[:17]).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_rows_pass_over_zeros_but_not_what_is_no_number(kernel: Kernel, rows: int) -> None:
+    shape = Shape(("int8",) * 3, 16, features=150, dense=(160,), over=(200, 33))
+    model = make_dlrm(shape)
+    lane, inputs = forward(model, kernel), make_inputs(shape, rows)
+    inputs[DENSE][:, ::3] = 0
+    inputs[DENSE][0, :100] = 0
+    scores = lane.run(inputs)
+    assert np.abs(scores - model.expected(inputs)).max() <= 2e-6
+    inputs[DENSE][:] = 0
+    assert np.abs(lane.run(inputs) - model.expected(inputs)).max() <= 2e-6
+    inputs[DENSE][rows - 1, 5] = np.nan
+    assert np.isnan(lane.run(inputs)).tolist() == [False] * (rows - 1) + [True]
 
 
 def misaligned(array: Array) -> Array:
@@ -186,6 +202,17 @@ def test_whole_numbers_of_three_bytes_stand_for_weights_of_one_size_only() -> No
     assert (gap <= np.abs(panels).max(axis=1, keepdims=True) * 2.0**-23).all()
     panels[2, 7, 3] = 100
     assert as_triples(panels) is None
+
+
+def test_four_panels_lie_side_by_side_and_what_is_left_as_it_is() -> None:
+    panels = np.random.default_rng(5).standard_normal((6, 7, 16)).astype(np.float32)
+    made = as_triples(panels)
+    assert made is not None
+    apart = made.numbers[: panels.size * 3].reshape(6, 7, 48)
+    moved = side_by_side(made, panels.shape)
+    together = moved[: 4 * 7 * 48].reshape(7, 4, 48)
+    assert (together == apart[:4].transpose(1, 0, 2)).all()
+    assert (moved[4 * 7 * 48 :] == made.numbers[4 * 7 * 48 :]).all()
 
 
 def test_weights_of_many_sizes_are_read_as_they_are(kernel: Kernel) -> None:

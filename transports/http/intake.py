@@ -97,4 +97,4 @@ class Intake:
 
 
 def _stopping() -> ServingError:
-    return ServingError(Code.UNAVAILABLE, "the server is stopping, and the body was not complete")
+    return ServingError(Code.UNAVAILABLE, "the server is stopping, and had not begun this request")

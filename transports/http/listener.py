@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp
@@ -21,6 +22,8 @@ from transports.http.unsent import Unsent
 
 # After the grace: how long the last answers, which say so, may take to leave.
 FLUSH_S = 1.0
+# How long a connection that came as the listener closed may take to begin its only request.
+LATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Listener:
         self._state = ServerState()
         self._all_closed = asyncio.Event()
         self._servers: list[asyncio.AbstractServer] = []
+        self._bound: list[tuple[socket.socket, ssl.SSLContext | None]] = []
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serve on ``bound``, which is the listener's from here on; once for each socket."""
@@ -75,16 +79,14 @@ class Listener:
                 ssl_handshake_timeout=timeout_s,
                 backlog=backlog,
             )
+            self._bound.append((bound, tls))
         self._servers.append(server)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, finish what is under way within ``grace_s`` seconds, refuse the rest."""
+        """Accept no more, finish what is under way within ``grace_s`` s, refuse the rest."""
         if not self._servers:
             return
-        for server in self._servers:
-            server.close()
-        for connection in self._connections():
-            connection.shutdown()
+        await self._accept_no_more(min(LATE_S, grace_s))
         await self._wait_closed_for(grace_s)
         for connection in self._connections():
             connection.cut(grace_over())
@@ -95,6 +97,43 @@ class Listener:
         if self._state.tasks:
             await asyncio.wait(self._state.tasks)
         self._headers.stop()
+
+    async def _accept_no_more(self, within_s: float) -> None:
+        """Close the listener, and every connection after the request that it has, or begins."""
+        late = [*self._waiting()] if within_s > 0 else []
+        for server in self._servers:
+            server.close()
+        for _ in range(2):  # turns of the loop: what has arrived by now is read
+            await asyncio.sleep(0)
+        for connection in self._connections():
+            if connection.fresh:
+                connection.last(within_s)
+            else:
+                connection.shutdown()
+        await asyncio.gather(*(self._take(taken, tls, within_s) for taken, tls in late))
+
+    def _waiting(self) -> Iterator[tuple[socket.socket, ssl.SSLContext | None]]:
+        """Accept what the kernel holds; closed with the listener, it would be reset.
+
+        Not of a Unix domain socket, which other processes may go on to accept from.
+        """
+        for bound, tls in self._bound:
+            with contextlib.suppress(OSError):  # nothing is left
+                for _ in range(self._options.backlog):
+                    yield bound.accept()[0], tls
+
+    async def _take(
+        self, taken: socket.socket, tls: ssl.SSLContext | None, within_s: float
+    ) -> None:
+        """Serve one request on a connection that came at the end."""
+        taken.setblocking(False)
+        timeout_s = within_s if tls else None
+        with contextlib.suppress(OSError):  # the client has left, or speaks no TLS
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, taken, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+            if isinstance(protocol, HttpProtocol):
+                protocol.last(within_s)
 
     def _connections(self) -> list[HttpProtocol]:
         return [c for c in self._state.connections if isinstance(c, HttpProtocol)]

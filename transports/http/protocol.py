@@ -56,7 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unparsed = memoryview(b"")
         self._unfinished_bytes = 0
         self._progressed = False
-        self._deaf = False
+        self._deaf = self._last = False
         self._bad_body: HttpError | None = None
         self._cut: ServingError | None = None
         self._running: RequestResponseCycle | None = None
@@ -108,6 +108,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._stop_parsing()
         super().shutdown()
 
+    @property
+    def fresh(self) -> bool:
+        """Whether no request has come on it yet."""
+        return self.cycle is None
+
+    def last(self, within_s: float) -> None:
+        """Close after one request, or without one after ``within_s`` seconds."""
+        self._last, self._head_timeout_s = True, within_s
+        self._stop_timer()
+        self._watch_head()
+
     def cut(self, error: ServingError) -> None:
         """Make ``error`` the answer to every request that has none yet."""
         self._cut = error
@@ -125,6 +136,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._progressed = True
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            if self._last:
+                self.cycle.keep_alive = False
             self._in_body = True
             self._body_left_bytes = int(dict(self.headers).get(b"content-length", 0))
 

@@ -28,6 +28,7 @@ from aioquic.tls import Epoch
 from transports.http3.bulk import Address
 from transports.http3.numbers import pull_number
 from transports.http3.steering import Steering
+from transports.ordinary import ordinary
 
 # The first two bits of a short header, and what protection hides of its first byte (RFC 9000 17.3).
 _FORM, _SHORT = 0xC0, 0x40
@@ -38,6 +39,7 @@ _SAMPLED_BYTES = 20
 _STREAM, _STREAM_MASK, _OFFSET, _LENGTH, _FIN = 0x08, 0xF8, 0x04, 0x02, 0x01
 
 
+@ordinary
 class EstablishedQuic(QuicConnection):
     """A connection; ``receive_datagrams`` is the quick way in."""
 

@@ -27,6 +27,7 @@ from aioquic.quic.stream import QuicStreamSender
 
 from transports.http3.numbers import number
 from transports.http3.usual import states_length, whole_answer, whole_request
+from transports.ordinary import ordinary
 
 # A head, a trailer or a SETTINGS frame of any length would be collected until it is complete.
 MAX_FRAME_BYTES = 64 * 1024
@@ -34,6 +35,7 @@ MAX_FRAME_BYTES = 64 * 1024
 STREAM_BYTES = 8 * 1024
 
 
+@ordinary
 class _ExcessiveLoadError(ProtocolError):
     error_code = ErrorCode.H3_EXCESSIVE_LOAD
 

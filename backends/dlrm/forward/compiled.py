@@ -11,7 +11,7 @@ import numpy.typing as npt
 from backends.compiled.build import NoKernelError
 from backends.dlrm.forward.layout import table_layout
 from backends.dlrm.forward.model import Dlrm, Floats, Linear
-from backends.dlrm.forward.triples import as_triples
+from backends.dlrm.forward.triples import as_triples, side_by_side
 from backends.dlrm.gather import DENSE, FEW_IDS, FEW_ROWS, IDS, PATTERN_OF_ROW, PATTERNS
 from scheduler.types import Array
 
@@ -117,7 +117,8 @@ class CompiledWeights:
         for layer, panel in zip(layers, panels, strict=True):
             made = as_triples(panel)
             if made:
-                layer.triples, layer.scale = self._keep(made.numbers), self._keep(made.scale)
+                layer.triples = self._keep(side_by_side(made, panel.shape))
+                layer.scale = self._keep(made.scale)
 
     def _layer(self, layer: Linear, weight: npt.NDArray[np.floating[Any]]) -> _Layer:
         outputs, inputs = layer.weight.shape

@@ -17,6 +17,8 @@ _UNPACKED = 256
 # An output's largest weight is at most so many times their root mean square: the error of each is
 # then below 3e-7 of it. Weights drawn from a normal distribution stay below 5.
 _MOST_PEAK = 8
+# Panels that the kernel reads together, for few rows.
+_SIDE_BY_SIDE, _NUMBER_BYTES = 4, 3
 # The kernel reads less than so far past the last number.
 _PADDING_BYTES = 64
 
@@ -44,6 +46,22 @@ def as_triples(panels: Floats) -> Triples | None:
     numbers = codes.view(np.uint8).reshape(*codes.shape, 4)[..., :3]
     padded = np.append(numbers.reshape(-1), np.zeros(_PADDING_BYTES, np.uint8))
     return Triples(padded, (step / _UNPACKED).astype(np.float32).reshape(-1))
+
+
+def side_by_side(made: Triples, panels: tuple[int, int, int]) -> Bytes:
+    """Return the numbers of ``made``, whose shape is ``panels``, four panels side by side each.
+
+    So what belongs to one input lies in a few whole cache lines, and can be passed over. Panels
+    that are left over at the end stay as they are.
+    """
+    count, inputs, columns = panels
+    wide = count // _SIDE_BY_SIDE * _SIDE_BY_SIDE
+    row_bytes = columns * _NUMBER_BYTES
+    moved = made.numbers.copy()
+    taken = made.numbers[: wide * inputs * row_bytes]
+    grouped = taken.reshape(-1, _SIDE_BY_SIDE, inputs, row_bytes).transpose(0, 2, 1, 3)
+    moved[: taken.size] = grouped.reshape(-1)
+    return moved
 
 
 def steps_of_24_bits(weights: Floats) -> npt.NDArray[np.float64] | None:

@@ -11,7 +11,8 @@
 enum { AVX2 = 1, AVX512 = 2 };
 enum { INT8 = 0, FP16 = 1, FP32 = 2, INT4 = 3 };
 enum { START, STRIDE, KIND, MEAN, PLACE, FIELDS };
-enum { FLOATS, HALVES, TRIPLES };
+/* Of few rows: panels of so many vectors, inputs asked for ahead of their turn, the most inputs. */
+enum { TRIPLE_BYTES = 3, WIDE_VECTORS = 8, AHEAD = 2, MOST_INPUTS = 4096 };
 enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2 };
 
 #define JOIN_(left, right) left##_##right

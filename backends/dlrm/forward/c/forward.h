@@ -4,8 +4,9 @@
 
 /* weight: panels of narsil_panel_columns outputs, each (inputs, columns), the last one padded with
    zeros, as the bias is; halves instead of floats if `half`. The last of the over layers is one
-   plain row of floats, one an input. triples: the same panels of floats as whole numbers of three
-   bytes, each output's to be scaled, and 16 bytes to spare after the last; null if none. */
+   plain row of floats, one an input. triples: the same floats as whole numbers of three bytes, each
+   output's to be scaled, four panels side by side as long as there are four, and 16 bytes to spare
+   after the last; null if none. */
 typedef struct {
     const void *weight;
     const float *bias;
