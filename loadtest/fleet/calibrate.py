@@ -125,7 +125,7 @@ class Measurement:
         ]
         return [*opened, *closed]
 
-    def _measure(self, point: Mapping[str, Any], number: int, most: float) -> None:
+    def _measure(self, point: dict[str, Any], number: int, most: float) -> None:
         """Measure ``point`` twice; ``most`` requests a second is what the machine can do now."""
         given = self._given
         rate = round(point["share"] * most, 1) if self._shared and point["rate"] else point["rate"]

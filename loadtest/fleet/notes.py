@@ -124,9 +124,8 @@ def beyond_s(run: Run) -> float:
 
 def loop_spent_s(run: Run) -> float:
     """Return the loop's seconds a request, with what others took of it, as of the lane's."""
-    spent_s, cpu_s = (
-        sum([getattr(batch, name) for batch in run.batches]) for name in ("spent_s", "cpu_s")
-    )
+    spent_s = sum([batch.spent_s for batch in run.batches])
+    cpu_s = sum([batch.cpu_s for batch in run.batches])
     return run.loop_cpu_s / run.requests * max(1.0, spent_s / cpu_s)
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.compiled.modules import place
 from loadtest import workload
 from loadtest.drive import Plan
 from loadtest.drive import run as drive
@@ -88,8 +87,11 @@ def measure(served: Served, wire: str, plan: Plan) -> Seen:
     if outcome.errors:
         raise RuntimeError(f"{wire}: {outcome.failures}")
     count = outcome.answered
-    spent_s = [(after - before) / count for after, before in zip(after_s, before_s, strict=True)]
-    return Seen(count / outcome.elapsed_s, *spent_s, outcome.cpu_s / count)
+    loop_s, engine_s, front_ends_s = (
+        (after - before) / count for after, before in zip(after_s, before_s, strict=True)
+    )
+    rate = count / outcome.elapsed_s
+    return Seen(rate, loop_s, engine_s, front_ends_s, outcome.cpu_s / count)
 
 
 def _spent_s(pid: int) -> tuple[float, float, float]:
@@ -167,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--serve", default="", help="flags for narsil serve, in one word each")
     add("--json", type=Path, help="write manifest and table here")
     arguments = parser.parse_args(argv)
-    about = {**manifest(arguments), "compiled": place().is_dir()}
+    about = manifest(arguments)
     lines = table(run(arguments))
     print(json.dumps(about))
     print_table(lines)

@@ -1,6 +1,6 @@
 """What the channel between a front end and the engine costs each of them, a request.
 
-    python -m loadtest.lab.channel
+    python -m tests.channel_cost
 
 The engine's side answers at once, without a scheduler, so that what is left is the channel:
 frames, slots, messages, a task and a record a request. Processor time (us) of the event loops'
