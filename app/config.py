@@ -109,8 +109,9 @@ class ServerOptions:
             )
         if self.shared_memory and self.frontends:
             raise ValueError(
-                "shared_memory is one process's own: frontends must be 0 with it,"
-                f" got {self.frontends}"
+                "shared_memory is one process's own, and a client's next connection may come to"
+                f" another: frontends must be 0 with it, got {self.frontends}; with front ends"
+                " clients send tensors in the body"
             )
         for name in ("drain_delay_s", "grace_s", "frontend_hung_s"):
             seconds = getattr(self, name)

@@ -20,10 +20,11 @@ _ADDRESS = re.compile(r"^  (http|grpc|http3) +(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where it listens, by transport, and the certificate to trust."""
+    """Where it listens, by transport, the certificate to trust, and the process."""
 
     urls: dict[str, str]
     ca: str
+    pid: int
 
 
 @contextlib.contextmanager
@@ -37,7 +38,8 @@ def serving(artifact: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
         command += [f"--http3-certificate-dir={folder}", *_QUIET, *flags]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
-                yield Served(_urls(process), str(Path(folder) / "certificate.pem"))
+                ca = str(Path(folder) / "certificate.pem")
+                yield Served(_urls(process), ca, process.pid)
             finally:
                 process.terminate()
 

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# By package: what a request passes on its way through each transport and the scheduler.
+# By package: what a request passes on its way through each transport, the scheduler and from a
+# front end.
 MODULES = {
+    "app.frontends": "channel messages records session slots wire",
     "backends": "jagged",
     "backends.dlrm": "gather turnstile",
     "backends.ids": "rules",

@@ -107,8 +107,8 @@ class Channel:
                 packet = self._socket.recv(MAX_PACKET_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:
-                self._end(str(error))
+            except OSError as reason:
+                self._end(str(reason))
                 return
             if not packet:
                 self._end("it has gone")

@@ -6,7 +6,6 @@ Sans-IO. What a front end says is checked as what a stranger says would be.
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +14,9 @@ import orjson
 from app.frontends.slots import ALIGNED_BYTES, Slot, Whole
 from app.frontends.texts import Texts
 from app.frontends.wire import WireError
+from app.tracing.far import FarTrace
 from scheduler.errors import Code, ServingError
+from scheduler.often import often_made
 from scheduler.types import Array, InferRequest, InferResponse, Timing
 
 _LENGTH = struct.Struct("<I")
@@ -39,20 +40,35 @@ Placed: TypeAlias = tuple[str, str, tuple[int, ...], int]
 TraceIds: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True, eq=False)
 class Sent:
     """A request as the engine gets it; ``deadline_s`` is on the clock that all processes share.
 
-    ``request`` has no inputs yet: ``placed`` says where they lie in ``slot``, and ``texts`` what is
-    to be looked up.
+    ``placed`` says where its inputs lie in ``slot``, ``texts`` what is to be looked up, and
+    ``timeout_s`` is the client's own.
     """
 
-    request: InferRequest
+    model: str
+    rows: int
+    id: str
+    timeout_s: float
+    outputs: tuple[str, ...]
+    priority: int
+    version: str
+    key: str
+    shared: Mapping[str, tuple[int, ...]] | None
     deadline_s: float
     slot: Slot
     placed: tuple[Placed, ...]
     trace: TraceIds | None
-    texts: tuple[Texts, ...] = ()
+    texts: tuple[Texts, ...]
+
+    def request(self, inputs: Mapping[str, Array], left_s: float) -> InferRequest:
+        """Return the request with its ``inputs``, to be answered within ``left_s``."""
+        return InferRequest(
+            self.model, self.rows, inputs, self.id, left_s, self.outputs, self.priority,
+            self.version, self.key, self.shared, FarTrace(*self.trace) if self.trace else None,
+        )  # fmt: skip
 
 
 def place(inputs: Mapping[str, Array], start: int = ALIGNED_BYTES) -> tuple[list[Placed], int]:
@@ -114,16 +130,16 @@ def decode_request(payload: bytes) -> Sent:
             raise ValueError("a text is wrong")
         if type(rows) is not int or type(priority) is not int:
             raise ValueError("rows or priority is wrong")
-        request = InferRequest(
-            model, rows, {}, name,
+        where = _placed(placed)
+        return Sent(
+            model, rows, name,
             math.inf if timeout_s is None else float(timeout_s),
             tuple(outputs), priority, version, key,
             None if shared is None else {one: _numbers(which) for one, which in shared.items()},
+            math.inf if deadline_s is None else float(deadline_s),
+            Slot(*_numbers(slot)), where, _trace(trace),
+            _texts(texts, where) if texts else (),
         )  # fmt: skip
-        deadline_s = math.inf if deadline_s is None else float(deadline_s)
-        where = _placed(placed)
-        found = _texts(texts, where) if texts else ()
-        return Sent(request, deadline_s, Slot(*_numbers(slot)), where, _trace(trace), found)
     except (ValueError, TypeError, AttributeError) as error:
         raise WireError(f"a request that is none: {error}") from error
 

@@ -11,13 +11,13 @@ import os
 import struct
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from app.frontends.wire import WireError
 from scheduler.errors import Code, ServingError
+from scheduler.often import often_made
 
 # The smallest slot, a page; each larger one is twice the one before.
 LEAST_BYTES = 4096
@@ -32,7 +32,7 @@ _RETRY_AFTER_S = 0.1
 Whole = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Slot:
     """Where a request's tensors lie: ``size`` bytes from ``offset`` on, its head among them."""
 

@@ -8,7 +8,8 @@ last marked as followed by more.
 import enum
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from scheduler.often import often_made
 
 # Well below what the kernel takes in one message (net.core.wmem_default, 208 KiB).
 MAX_PACKET_BYTES = 64 * 1024
@@ -46,7 +47,7 @@ class Kind(enum.IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Frame:
     """One message."""
 
@@ -60,7 +61,9 @@ def packed(frames: Iterable[Frame]) -> Iterator[bytes]:
     parts: list[bytes] = []
     size = 0
     for frame in frames:
-        for more, piece in _pieces(frame.payload):
+        payload = frame.payload
+        whole = len(payload) <= _MAX_PIECE_BYTES
+        for more, piece in ((False, payload),) if whole else _pieces(payload):
             length = _HEAD.size + len(piece)
             if size + length > MAX_PACKET_BYTES:
                 yield b"".join(parts)
@@ -72,9 +75,6 @@ def packed(frames: Iterable[Frame]) -> Iterator[bytes]:
 
 
 def _pieces(payload: bytes) -> Iterator[tuple[bool, bytes]]:
-    if len(payload) <= _MAX_PIECE_BYTES:
-        yield False, payload
-        return
     for start in range(0, len(payload), _MAX_PIECE_BYTES):
         end = start + _MAX_PIECE_BYTES
         yield end < len(payload), payload[start:end]

@@ -5,90 +5,48 @@
 
 The server has one processor and the load generator the others. Calibrating runs and measured ones
 take turns within a round, so that a slow spell of the machine meets both; all figures are medians
-over the rounds. Loads are shares of the capacity that the first round's calibration comes to. Exit
-code 1 if a judged figure is more than 10 % off: with the times of the calibrating runs for
-``cost``, which does not compute, with those of each run itself for a backend that does (``curve
---own``).
+over the rounds. Each load is measured twice in a row, with the same arrivals: by how much the
+machine is off from itself is the least that a simulation of it can be off. Loads are shares of the
+capacity that the first round's calibration comes to. Exit code 1 if a judged figure is more than
+10 % off: with the times of the calibrating runs for ``cost``, which does not compute, with those of
+each run itself for a backend that does (``curve --own``).
 """
 
 import argparse
+import contextlib
 import json
+import logging
 import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loadtest import workload
 from loadtest.fleet import curve, followed, measured
 from loadtest.fleet.box_server import COST, add_backend
-from loadtest.fleet.calibration import Calibration, document_of, fitted, text_of
+from loadtest.fleet.calibration import Calibration, document_of, text_of
 from loadtest.fleet.measured import Box, Run
-from loadtest.fleet.notes import CROWD, FEW, LONE, SharedNotes
-from loadtest.fleet.pair import SHOWN
+from loadtest.fleet.notes import CROWD, FEW, LONE, Batches, Notes, SharedNotes
+from loadtest.fleet.pair import SHOWN, TWICE
 from loadtest.lab import setting, stats
 from loadtest.lab.manifest import manifest
 from loadtest.workload import ModelShape
+
+logger = logging.getLogger(__name__)
 
 _IN_FLIGHT = (LONE, FEW, 16, CROWD)
 _CALIBRATE_S = 0.6
 _CLOSED = (1, 8, 64)
 
 
-@dataclass(slots=True)
-class Batches:
-    """Batches by rows: how many, and their seconds together."""
-
-    counted: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-    def take(self, run: Run) -> None:
-        """Add those of ``run``."""
-        for rows, (count, seconds) in run.statistics.batches.items():
-            before, before_s = self.counted.get(rows, (0, 0.0))
-            self.counted[rows] = (before + count, before_s + seconds)
-
-    def points(self) -> tuple[tuple[int, float], ...]:
-        """Return (rows, seconds) through them."""
-        return fitted(self.counted)
-
-
-@dataclass(slots=True)
-class Notes:
-    """What the calibrating runs said of a server whose lane sleeps, run by run."""
-
-    batches: Batches = field(default_factory=Batches)
-    hops_s: list[float] = field(default_factory=list)
-    loops_s: list[float] = field(default_factory=list)
-    lone_s: list[float] = field(default_factory=list)
-
-    def take(self, run: Run, in_flight: int) -> None:
-        """Note one closed loop."""
-        self.batches.take(run)
-        if in_flight == LONE:
-            requests, waited_s = run.statistics.waited
-            self.hops_s.append(waited_s / requests)
-            self.lone_s.append(run.mean_s)
-        elif in_flight == CROWD:
-            self.loops_s.append(run.loop_cpu_s / run.outcome.answered)
-
-    def calibration(self, backend: str, max_batch_rows: int, rows: int) -> Calibration:
-        """Return what follows from all of them."""
-        return Calibration(
-            backend=backend,
-            lanes=1,
-            max_batch_rows=max_batch_rows,
-            rows=rows,
-            points=self.batches.points(),
-            hop_s=stats.median(self.hops_s),
-            loop_s=stats.median(self.loops_s),
-            lone_s=stats.median(self.lone_s),
-        )
-
-
 class Measurement:
-    """Rounds of calibrating and measuring against one server."""
+    """Rounds of calibrating and measuring against one server.
+
+    ``disturbed`` counts pairs of runs that are left out, since others had too much of the
+    processors meanwhile.
+    """
 
     def __init__(self, arguments: argparse.Namespace, box: Box, bodies: Sequence[bytes]) -> None:
         self._given = arguments
@@ -97,20 +55,28 @@ class Measurement:
         self._shared = arguments.backend != COST
         self._notes: Notes | SharedNotes = SharedNotes() if self._shared else Notes()
         self._loads: list[dict[str, Any]] = []
+        self._stop_s = math.inf
+        self.disturbed = 0
 
     def run(self) -> tuple[Calibration, list[dict[str, Any]]]:
         """Return the calibration and the points of the curve."""
-        stop_s = time.monotonic() + self._given.within
+        self._stop_s = time.monotonic() + self._given.within
         self._box.run(measured.closed(self._bodies, CROWD, 1.0))  # warm up
         for number in range(self._given.rounds):
-            if number and time.monotonic() > stop_s:
+            if number and self._is_late:
                 break
             most = self._calibrate()
             self._loads = self._loads or self._points()
             for point in self._loads:
-                self._measure(point, number, most)
+                if not (number and self._is_late):
+                    self._measure(point, number, most)
         calibration = self._calibration()
-        return calibration, [self._concluded(point, calibration) for point in self._loads]
+        known = [point for point in self._loads if point["runs"]]
+        return calibration, [self._concluded(point, calibration) for point in known]
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._stop_s
 
     def _calibration(self) -> Calibration:
         given = self._given
@@ -140,6 +106,8 @@ class Measurement:
         for in_flight in _IN_FLIGHT:
             plan = measured.closed(self._bodies, in_flight, _CALIBRATE_S)
             run = self._box.run(plan)
+            if run.disturbed:  # perhaps it was but a moment
+                run = self._box.run(plan)
             self._notes.take(run, in_flight)
         return run.outcome.answered / run.outcome.elapsed_s
 
@@ -157,8 +125,8 @@ class Measurement:
         ]
         return [*opened, *closed]
 
-    def _measure(self, point: Mapping[str, Any], number: int, most: float) -> None:
-        """Measure ``point`` once; ``most`` requests a second is what the machine can do now."""
+    def _measure(self, point: dict[str, Any], number: int, most: float) -> None:
+        """Measure ``point`` twice; ``most`` requests a second is what the machine can do now."""
         given = self._given
         rate = round(point["share"] * most, 1) if self._shared and point["rate"] else point["rate"]
         how = {"rate": rate, "seed": given.seed + number}
@@ -167,7 +135,15 @@ class Measurement:
             plan = measured.opened(self._bodies, due_s, given.warmup, given.seconds)
         else:
             plan = measured.closed(self._bodies, point["in_flight"], given.seconds)
-        point["runs"].append((self._box.run(plan), how))
+        runs = []
+        with contextlib.suppress(measured.FailedError):  # a stall so long that the queue was full
+            runs = [self._box.run(plan) for _ in range(TWICE)]
+        logger.info("%s %s: others had %s", point["in_flight"], rate,
+                    [f"{run.others:.1%}" for run in runs])  # fmt: skip
+        if runs and not any(run.disturbed for run in runs):
+            point["runs"] += [(run, how) for run in runs]
+        else:
+            self.disturbed += 1
 
 
 def _figures(run: Run, seconds: float) -> dict[str, float]:
@@ -206,6 +182,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Calibrate, measure, compare; return the exit code."""
+    logging.basicConfig(level=logging.INFO)
     arguments = _arguments(argv)
     about = {**manifest(arguments), "tool": "loadtest.fleet calibrate"}
     bodies = workload.make_bodies(_shape(arguments), arguments.rows, 200, 0, "protobuf")
@@ -213,7 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches" if shared else None
         with measured.serving(_options(arguments), batches) as box:
-            calibration, points = Measurement(arguments, box, bodies).run()
+            measurement = Measurement(arguments, box, bodies)
+            calibration, points = measurement.run()
+    about["disturbed"] = measurement.disturbed
     document = document_of(about, calibration, points)
     if arguments.json:
         arguments.json.write_text(text_of(document), encoding="utf-8")

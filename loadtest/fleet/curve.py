@@ -64,11 +64,11 @@ def _closed_figures(result: Result) -> dict[str, float]:
     return figures(latencies, len(latencies) / result.seconds)
 
 
-def _own(calibration: Calibration, point: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of a point with the service times of its measured runs."""
+def _own(calibration: Calibration, point: Mapping[str, Any]) -> Pair:
+    """Return a point with the service times of its measured runs."""
     if not calibration.shared:
         box = replace(calibration.box(), service=service_of(point["points"]))
-        return simulated(box, calibration.rows, point)
+        return Pair(point, simulated(box, calibration.rows, point))
     known: list[dict[str, float]] = []
     for run in point["runs"]:
         result = followed.simulated(calibration, calibration.shared, point, run)
@@ -78,7 +78,8 @@ def _own(calibration: Calibration, point: Mapping[str, Any]) -> dict[str, float]
             known.append(_open_figures(result, due_s, point))
         else:
             known.append(_closed_figures(result))
-    return {name: float(np.median([run[name] for run in known])) for name in SHOWN}
+    medians = {name: float(np.median([run[name] for run in known])) for name in SHOWN}
+    return Pair(point, medians, known)
 
 
 def figures(latencies_s: "np.ndarray[Any, np.dtype[np.float64]]", rate: float) -> dict[str, float]:
@@ -91,7 +92,7 @@ def figures(latencies_s: "np.ndarray[Any, np.dtype[np.float64]]", rate: float) -
 def pairs(calibration: Calibration, curve: Sequence[Mapping[str, Any]], *, own: bool) -> list[Pair]:
     """Return every point as measured and as simulated."""
     if own:
-        return [Pair(point, _own(calibration, point)) for point in curve]
+        return [_own(calibration, point) for point in curve]
     box = calibration.box()
     return [Pair(point, simulated(box, calibration.rows, point)) for point in curve]
 

@@ -17,6 +17,7 @@ from loadtest.fleet.calibration import Calibration, Shared
 from loadtest.fleet.closed import simulate_closed
 from loadtest.fleet.fleet import simulate
 from loadtest.fleet.measured import Run
+from loadtest.fleet.notes import loop_spent_s
 from loadtest.fleet.pace import Pace, followed
 from loadtest.fleet.plan import Plan, Result
 from loadtest.schedule import Arrivals
@@ -35,10 +36,9 @@ def told(run: Run, service: Service) -> dict[str, Any]:
         [service.of(batch.rows) for batch in batches],
         _WINDOW_S,
     )
-    others = sum([batch.spent_s for batch in batches]) / sum([batch.cpu_s for batch in batches])
     return {
         "pace": list(pace.lane),
-        "loop_s": run.loop_cpu_s / run.requests * max(1.0, others),
+        "loop_s": loop_spent_s(run),
         "client_s": run.outcome.cpu_s / run.requests,
         "lag_s": run.outcome.lag.percentile(50) if run.outcome.lag.total else 0.0,
     }

@@ -22,6 +22,9 @@ from loadtest.wires.connect import connected
 from loadtest.wires.kinds import KINDS, target
 
 _CONNECTIONS = 4
+# Of all processors; the kernel's own share of a run is some 1 %.
+_MOST_OTHERS = 0.05
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class FailedError(Exception):
@@ -51,7 +54,8 @@ class Run:
     """One run: its outcome, what the server counted, what its event loop worked and waited for.
 
     The latter in seconds, of a processor and for one. ``batches`` are those that were noted, their
-    ``ended_s`` from the run's start on.
+    ``ended_s`` from the run's start on. ``others`` is what everybody but server and client had of
+    all processors.
     """
 
     outcome: Outcome
@@ -59,6 +63,12 @@ class Run:
     loop_cpu_s: float
     loop_wait_s: float
     batches: tuple[Ended, ...]
+    others: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Return whether others had so much of the processors that the run tells of them."""
+        return self.others > _MOST_OTHERS
 
     @property
     def requests(self) -> int:
@@ -105,9 +115,11 @@ class Box:
         kind = KINDS["grpc"]
         where = target(kind, f"grpc://127.0.0.1:{self.grpc_port}", "")
         before, (cpu_s, wait_s) = self.statistics(), self.loop_s()
+        others_s, began_s = self._others_s(), time.perf_counter()
         with connected(kind.scheme, where, _CONNECTIONS) as wires:
             start_s = time.perf_counter() + 0.01
             outcome = drive(wires, plan, start_s)
+        others_s, took_s = self._others_s() - others_s, time.perf_counter() - began_s
         if outcome.errors:
             raise FailedError(str(outcome.failures))
         cpu_after_s, wait_after_s = self.loop_s()
@@ -116,7 +128,17 @@ class Box:
             for batch in (self.log.new() if self.log else ())
         )
         statistics = self.statistics().since(before)
-        return Run(outcome, statistics, cpu_after_s - cpu_s, wait_after_s - wait_s, batches)
+        return Run(
+            outcome, statistics, cpu_after_s - cpu_s, wait_after_s - wait_s, batches,
+            others_s / took_s / (os.cpu_count() or 1),
+        )  # fmt: skip
+
+    def _others_s(self) -> float:
+        """Return the processor time of everybody but the server and this process."""
+        every = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+        worked = sum(map(int, every[:3])) + sum(map(int, every[5:8]))  # but for what idled
+        own = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (worked - int(own[11]) - int(own[12])) * _TICK_S - time.process_time()
 
 
 def closed(bodies: Sequence[bytes], in_flight: int, seconds: float) -> Plan:

@@ -1,8 +1,8 @@
-"""What calibrating runs said of a server that has one processor for its loop and its lane.
+"""What calibrating runs said of a server: whose lane sleeps, or has one processor with its loop.
 
-Everything but the wire is processor time, as the kernel counts it, so that what waited for what is
-left to the simulation. Batches and loop are taken at the same pace: a machine that was slow in one
-run and quick in the next would else tell a wrong shape.
+Of the latter everything but the wire is processor time, as the kernel counts it, so that what
+waited for what is left to the simulation. Batches and loop are taken at the same pace: a machine
+that was slow in one run and quick in the next would else tell a wrong shape.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,13 +11,63 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadtest.fleet.box import TURNS_A_BATCH, Service
-from loadtest.fleet.calibration import Calibration, Shared, service_of
+from loadtest.fleet.calibration import Calibration, Shared, fitted, service_of
 from loadtest.fleet.measured import Run
 from loadtest.fleet.timed import Ended
 from loadtest.lab import stats
 from scheduler.forecast import ENOUGH, HAND_OFF_S
 
 LONE, FEW, CROWD = 1, 4, 64
+
+
+@dataclass(slots=True)
+class Batches:
+    """Batches by rows: how many, and their seconds together."""
+
+    counted: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def take(self, run: Run) -> None:
+        """Add those of ``run``."""
+        for rows, (count, seconds) in run.statistics.batches.items():
+            before, before_s = self.counted.get(rows, (0, 0.0))
+            self.counted[rows] = (before + count, before_s + seconds)
+
+    def points(self) -> tuple[tuple[int, float], ...]:
+        """Return (rows, seconds) through them."""
+        return fitted(self.counted)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the calibrating runs said of a server whose lane sleeps, run by run."""
+
+    batches: Batches = field(default_factory=Batches)
+    hops_s: list[float] = field(default_factory=list)
+    loops_s: list[float] = field(default_factory=list)
+    lone_s: list[float] = field(default_factory=list)
+
+    def take(self, run: Run, in_flight: int) -> None:
+        """Note one closed loop."""
+        self.batches.take(run)
+        if in_flight == LONE:
+            requests, waited_s = run.statistics.waited
+            self.hops_s.append(waited_s / requests)
+            self.lone_s.append(run.mean_s)
+        elif in_flight == CROWD:
+            self.loops_s.append(run.loop_cpu_s / run.outcome.answered)
+
+    def calibration(self, backend: str, max_batch_rows: int, rows: int) -> Calibration:
+        """Return what follows from all of them."""
+        return Calibration(
+            backend=backend,
+            lanes=1,
+            max_batch_rows=max_batch_rows,
+            rows=rows,
+            points=self.batches.points(),
+            hop_s=stats.median(self.hops_s),
+            loop_s=stats.median(self.loops_s),
+            lone_s=stats.median(self.lone_s),
+        )
 
 
 @dataclass(slots=True)
@@ -67,9 +117,16 @@ class SharedNotes:
 
 
 def beyond_s(run: Run) -> float:
-    """Return what a lone request takes beyond the work of the server's two threads."""
-    lane_s = sum([batch.cpu_s for batch in run.batches])
-    return run.mean_s - (lane_s + run.loop_cpu_s) / run.requests
+    """Return what a lone request takes beyond the server's two threads, others' part in both."""
+    spent_s = sum([batch.spent_s for batch in run.batches])
+    return run.mean_s - spent_s / run.requests - loop_spent_s(run)
+
+
+def loop_spent_s(run: Run) -> float:
+    """Return the loop's seconds a request, with what others took of it, as of the lane's."""
+    spent_s = sum([batch.spent_s for batch in run.batches])
+    cpu_s = sum([batch.cpu_s for batch in run.batches])
+    return run.loop_cpu_s / run.requests * max(1.0, spent_s / cpu_s)
 
 
 def slowness(batches: Sequence[Ended], service: Service) -> float:

@@ -21,6 +21,7 @@ PACKAGES = (
     "aioquic",
     "ngh2",
     "httptools",
+    "ray",
 )
 # "max 100000", or a quota and a period in microseconds.
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")

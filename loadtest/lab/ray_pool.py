@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.lab import closed_loop, setting
+from loadtest.lab.manifest import manifest
 from loadtest.lab.ray_cluster import RayCluster, ray_cluster
 from loadtest.lab.ray_updates import updates
 from loadtest.lab.stats import median, median_ratio
@@ -164,8 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--parts", nargs="*", default=[*_PARTS])
     arguments = parser.parse_args(argv)
+    print(json.dumps(manifest(arguments)))
     with ray_cluster(6, arguments.health_check_ms) as cluster:
-        print(f"load average {os.getloadavg()[0]:.2f}")
         _measure(cluster, arguments)
         print(f"load average {os.getloadavg()[0]:.2f}")
     return 0

@@ -12,6 +12,7 @@ SUITES = (
     "tests/abuse",
     "tests/contract",
     "tests/numerics/test_sharing.py",
+    "tests/property/test_frontends.py",
     "tests/property/test_ids.py",
     "tests/property/test_jagged.py",
     "tests/unit/test_backends_jagged.py",
@@ -23,6 +24,7 @@ SUITES = (
 )
 PATTERNS = (
     "tests/unit/test_codec*.py",
+    "tests/unit/test_frontends*.py",
     "tests/unit/test_http*.py",
     "tests/unit/test_oip*.py",
     "tests/unit/test_ranking*.py",

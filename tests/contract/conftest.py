@@ -27,22 +27,6 @@ def fake() -> FakeBackend:
     return FakeBackend(FakeBackend.Options(max_batch_rows=64))
 
 
-@pytest.fixture
-async def served_fake(
-    request: pytest.FixtureRequest,
-    fake: FakeBackend,
-    certificates: Path,
-    front_ends: MakeFrontEnds,
-) -> AsyncIterator[Served]:
-    """The fake backend behind every transport; front ends have the one that is asked."""
-    asked = getattr(request.node, "callspec", None)  # a test without parameters has none
-    wire = asked.params.get("fake_wire", "") if asked else ""
-    # On the loop itself a held run could never be let go.
-    options = SchedulerOptions(inline_below_s=0.0)
-    async with serving(fake, certificates, options, front_ends=front_ends(only=wire)) as served:
-        yield served
-
-
 @pytest.fixture(scope="session")
 def fake_backend() -> FakeBackend:
     """A fake that no test holds or fails."""
@@ -100,13 +84,6 @@ async def json_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIter
 async def protobuf_wire(request: pytest.FixtureRequest, served: Served) -> AsyncIterator[Wire]:
     """Each wire to ``served`` that speaks predictor.proto."""
     async with connect(request.param, served) as client:
-        yield client
-
-
-@pytest.fixture(params=EVERY_WIRE)
-async def fake_wire(request: pytest.FixtureRequest, served_fake: Served) -> AsyncIterator[Wire]:
-    """Each wire to ``served_fake``."""
-    async with connect(request.param, served_fake) as client:
         yield client
 
 

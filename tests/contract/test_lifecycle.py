@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from backends.fake import FakeBackend
 from scheduler.errors import Code, ServingError
@@ -19,8 +22,36 @@ from tests.fixtures.requests import random_request
 from tests.fixtures.serving import Served, serving
 from tests.fixtures.wires import EVERY_WIRE, Answer, Wire, connect
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+# On the loop itself a held run could never be let go.
+OPTIONS = SchedulerOptions(inline_below_s=0.0)
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(certificates: Path, front_ends: MakeFrontEnds) -> AsyncIterator[Served]:
+    """One server for all tests but the one that ends it: starting it takes longer than they do."""
+    backend = FakeBackend(FakeBackend.Options(max_batch_rows=64))
+    async with serving(backend, certificates, OPTIONS, front_ends=front_ends()) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served_fake(server: Served, fake: FakeBackend) -> Served:
+    """The server with a model, and so a queue and a forecast, of the test's own."""
+    await server.engine.swap(fake, OPTIONS)
+    await server.settled()
+    server.recorder.answers.clear()
+    return replace(server, backend=fake)
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=EVERY_WIRE)
+async def fake_wire(request: pytest.FixtureRequest, served_fake: Served) -> AsyncIterator[Wire]:
+    """Each wire to ``served_fake``."""
+    async with connect(request.param, served_fake) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def gate(fake: FakeBackend) -> AsyncIterator[Gate]:
     """Hold every run of the fake; opened at the end."""
     fake.before_run = gate = Gate()
@@ -94,24 +125,22 @@ async def test_a_deadline_that_passes_in_the_queue_means_the_request_never_runs(
     assert rows_run(fake) == [1]
 
 
-@pytest.mark.parametrize("name", EVERY_WIRE)
 async def test_a_full_queue_refuses_at_once_and_names_its_limit(
-    name: str, fake: FakeBackend, gate: Gate, certificates: Path, front_ends: MakeFrontEnds
+    served_fake: Served, fake_wire: Wire, fake: FakeBackend, gate: Gate
 ) -> None:
-    options = SchedulerOptions(max_queue_rows=64)
-    server = serving(fake, certificates, options, front_ends=front_ends(only=name))
-    async with server as served, connect(name, served) as wire:
-        running = ask(wire, served, rows=1)
-        await gate.began()
-        waiting = ask(wire, served, rows=60)
-        await served.recorder.until(lambda: served.recorder.queued_rows == 60)
-        refused = await ask(wire, served, rows=5)
-        assert Code.OVERLOADED in refused.codes
-        assert "max_queue_rows" in refused.detail
-        assert "64" in refused.detail
-        gate.open()
-        for answer in await asyncio.gather(running, waiting):
-            assert not answer.codes
+    served, recorder = served_fake, served_fake.recorder
+    await served.engine.swap(fake, replace(OPTIONS, max_queue_rows=64))
+    running = ask(fake_wire, served, rows=1)
+    await gate.began()
+    waiting = ask(fake_wire, served, rows=60)
+    await recorder.until(lambda: recorder.queued_rows == 60)
+    refused = await ask(fake_wire, served, rows=5)
+    assert Code.OVERLOADED in refused.codes
+    assert "max_queue_rows" in refused.detail
+    assert "64" in refused.detail
+    gate.open()
+    for answer in await asyncio.gather(running, waiting):
+        assert not answer.codes
 
 
 async def test_a_backend_failure_is_internal_and_keeps_its_secrets(
@@ -151,13 +180,18 @@ def _raise(code: Code, batch: Batch) -> None:
 
 
 async def test_draining_still_serves_and_then_closing_refuses(
-    served_fake: Served, fake_wire: Wire
+    fake: FakeBackend, certificates: Path, front_ends: MakeFrontEnds
 ) -> None:
-    served_fake.engine.drain()
-    assert not served_fake.engine.ready
-    assert not (await ask(fake_wire, served_fake, rows=1)).codes
-    await served_fake.engine.close(grace_s=1.0)
-    assert (await ask(fake_wire, served_fake, rows=1)).codes == {Code.UNAVAILABLE}
+    running = serving(fake, certificates, OPTIONS, front_ends=front_ends())
+    async with running as served, AsyncExitStack() as stack:
+        connections = [connect(name, served) for name in EVERY_WIRE]
+        wires = [await stack.enter_async_context(each) for each in connections]
+        served.engine.drain()
+        assert not served.engine.ready
+        assert [(await ask(wire, served, rows=1)).codes for wire in wires] == [set()] * len(wires)
+        await served.engine.close(grace_s=1.0)
+        refused = [(await ask(wire, served, rows=1)).codes for wire in wires]
+        assert refused == [{Code.UNAVAILABLE}] * len(wires)
 
 
 async def test_one_guilty_request_does_not_fail_its_batch(

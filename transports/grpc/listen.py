@@ -79,7 +79,7 @@ def reserved_path(options: GrpcOptions) -> ClaimedPath | None:
     if address is not None and options.engine == "grpcio":
         raise OSError(
             "unix_path: grpcio makes its socket itself, so that front ends (server.frontends)"
-            " cannot share one; engine nghttp2 can"
+            " cannot share one: take engine nghttp2, or leave unix_path empty"
         )
     return ClaimedPath(address, BACKLOG) if address else None
 
