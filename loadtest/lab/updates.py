@@ -3,11 +3,12 @@
     python -m loadtest.lab.updates artifacts/reference --backend native_dlrm
 
 One process serves an open loop of requests, without a wire, and in turns of half a second: nothing
-else; deltas that another process posts to its admin listener; nothing else, while that process
-posts the same to a third that throws it away (what a client on the same machine costs, which
-the server has no part in). So all meet the same machine, however busy others keep it. A request
-belongs to the turn in which it was due; latencies count from there. Intervals are of 95 %, by
-drawing rounds of one turn each.
+else; deltas that another process posts to its admin listener; deltas that it puts into a folder;
+nothing else, while it posts the same to a third process that throws it away (what a client on the
+same machine costs, which the server has no part in). So all meet the same machine, however busy
+others keep it; with --first others on it have no turn while this wants one. A request belongs to
+the turn in which it was due; latencies count from there. Intervals are of 95 %, by drawing rounds
+of one turn each.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import multiprocessing
 import resource
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -29,13 +31,16 @@ import pyarrow as pa
 
 from loadtest.lab import setting
 from loadtest.lab.tables import print_table
+from loadtest.lab.updates_folder import watch
 from loadtest.lab.updates_poster import (
+    FOLDER,
+    HTTP,
     NAME,
     NOTHING,
     SINK,
     TURN_S,
     TURNS,
-    UPDATES,
+    go_first,
     post,
     round_at,
     sink,
@@ -110,23 +115,23 @@ class Watching(Observer):
     """Keeps what was reported of updates."""
 
     def __init__(self) -> None:
-        self.updates: list[Updated] = []
+        self.updates: list[tuple[str, Updated]] = []  # with the turn in which they began
 
     def updated(self, record: Updated) -> None:
         """Keep it."""
-        self.updates.append(record)
+        self.updates.append((turn_at(time.monotonic() - record.seconds), record))
 
 
 @contextlib.contextmanager
-def _posting(url: str, bodies: Sequence[bytes], every_s: float) -> Iterator[None]:
-    """Post within the block: to ``url`` and to a process that does nothing with it, by turns."""
+def _sending(url: str, folder: Path, bodies: Sequence[bytes], every_s: float) -> Iterator[None]:
+    """Send within the block: to ``url``, ``folder`` and a process that does nothing, by turns."""
     spawn = multiprocessing.get_context("spawn")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        urls = {UPDATES: url, SINK: f"http://127.0.0.1:{port}/"}
+        urls = {HTTP: url, SINK: f"http://127.0.0.1:{port}/"}
         others = [
             spawn.Process(target=sink, args=(listener,), daemon=True),
-            spawn.Process(target=post, args=(urls, bodies, every_s), daemon=True),
+            spawn.Process(target=post, args=(urls, folder, bodies, every_s), daemon=True),
         ]
         for other in others:
             other.start()
@@ -155,7 +160,11 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
     )
     setting.settle_memory()
     page = f"{url}/v1/models/{updates.spec.name}/embeddings"
-    with _posting(page, bodies, rows / arguments.rows_per_s):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _sending(page, Path(folder), bodies, rows / arguments.rows_per_s),
+    ):
+        watching_folder = asyncio.create_task(watch(engine, Path(folder)))
         while not watching.updates:  # it has imported what it needs, the server found its library
             await load.run(arguments.rate, 3.0)
         load.forget()
@@ -163,6 +172,7 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
         used_s, began_s = _cpu_s(), time.monotonic()
         await load.run(arguments.rate, arguments.seconds)
         lasted_s, used_s = time.monotonic() - began_s, _cpu_s() - used_s
+        watching_folder.cancel()
     await admin.stop(0.0)
     await engine.close(1.0)
     _say(watching, lasted_s, used_s)
@@ -170,13 +180,13 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
 
 
 def _say(watching: Watching, lasted_s: float, used_s: float) -> None:
-    applied = [one for one in watching.updates if one.outcome == "applied"]
-    updating_s = lasted_s / len(TURNS)
-    print(
-        f"{sum(one.rows for one in applied) / updating_s:.0f} rows/s while updating;"
-        f" a delta took {1e3 * float(np.median([one.seconds for one in applied])):.1f} ms;"
-        f" CPU {used_s / lasted_s:.2f} cores"
-    )
+    for way in (HTTP, FOLDER):
+        applied = [one for turn, one in watching.updates if (turn, one.outcome) == (way, "applied")]
+        print(
+            f"{way}: {sum(one.rows for one in applied) / (lasted_s / len(TURNS)):.0f} rows/s;"
+            f" a delta took {1e3 * float(np.median([one.seconds for one in applied])):.1f} ms"
+        )
+    print(f"CPU {used_s / lasted_s:.2f} cores")
 
 
 def _cpu_s() -> float:
@@ -226,8 +236,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--delta-rows", type=int, default=10_000)
     parser.add_argument("--spread", action="store_true", help="each delta over all tables")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--first", action="store_true", help="before all others here; needs root")
     parser.add_argument("--seed", type=int, default=0, help="of the intervals' draws")
-    print_table(setting.run(measure(parser.parse_args(argv))))
+    arguments = parser.parse_args(argv)
+    if arguments.first:
+        go_first()
+    print_table(setting.run(measure(arguments)))
     return 0
 
 
