@@ -78,7 +78,7 @@ print(backend.spec.properties["plan"], sorted({"torch", "fbgemm_gpu", "torchrec"
 def test_a_fused_plan_is_served_without_importing_pytorch(
     small_artifact: Path, kernel_cache: Path
 ) -> None:
-    command = [sys.executable, "-c", _LOADED, small_artifact, kernel_cache]
+    command = [sys.executable, "-c", _LOADED, str(small_artifact), str(kernel_cache)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "fused []"
 
