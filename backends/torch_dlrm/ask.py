@@ -12,10 +12,11 @@ import torch
 from backends.dlrm.manifest import file_sha256
 from backends.torch_dlrm.answers import REFUSED, Answers, NoAnswerError, write_answers
 from backends.torch_dlrm.device import Module
-from backends.torch_dlrm.formats import load_model, read_weights
+from backends.torch_dlrm.formats import read_weights
+from backends.torch_dlrm.libraries import libraries_line
 from backends.torch_dlrm.probes import Probe, digest, make_probes
 from backends.torch_dlrm.recognise import NotRecognisedError
-from backends.torch_dlrm.torchscript import libraries_line
+from backends.torch_dlrm.unchanged import load_model
 from scheduler.errors import LoadError
 from scheduler.types import Array
 

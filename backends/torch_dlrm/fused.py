@@ -13,7 +13,7 @@ import numpy.typing as npt
 from backends.compiled.build import NoKernelError
 from backends.dlrm.forward import model
 from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Kernel
-from backends.torch_dlrm.device import RunGathered
+from backends.torch_dlrm.serving import RunGathered
 from backends.torch_dlrm.weights import KINDS, Dlrm, Layer, Tables
 from scheduler.types import Array
 

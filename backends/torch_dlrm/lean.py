@@ -8,7 +8,6 @@ layers over them. No KeyedJaggedTensor, no dict, no copy between devices.
 import io
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 # Registers the fbgemm:: operators.
@@ -18,7 +17,7 @@ import torch
 
 from backends.dlrm.gather import DENSE, DENSE_ROWS, IDS
 from backends.torch_dlrm.options import BF16, FP32
-from backends.torch_dlrm.weights import Dlrm, Layer, Tables
+from backends.torch_dlrm.weights import Dlrm, Layer, Tables, held
 
 # Rows that go through the dense part together: their vectors, products and activations (1.7 MB at
 # the reference sizes) stay in the caches, and malloc hands out the same memory again and again.
@@ -29,13 +28,6 @@ _MOST_INT32 = 2**31
 Tensor = torch.Tensor
 _fbgemm: Any = torch.ops.fbgemm
 _jit: Any = torch.jit
-
-
-def held(dlrm: Dlrm, *, copy: bool) -> Dlrm:
-    """Return ``dlrm`` with tables that may be written: a copy, or of a file that is mapped."""
-    # A mapped file is this process's own, only the arrays that view it are read-only.
-    block = as_tensor(dlrm.tables.block, copy=copy).numpy()
-    return replace(dlrm, tables=replace(dlrm.tables, block=block))
 
 
 class Lean:

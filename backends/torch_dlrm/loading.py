@@ -1,11 +1,10 @@
-"""Load a TorchRec DLRM and warm it up. Imports PyTorch, so it is imported on load only."""
+"""Load a TorchRec DLRM and warm it up; PyTorch is imported where a plan needs it."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from backends.compiled.rows import find_rows_kernel, settled_ids
 from backends.cpus import usable_cpus
@@ -16,18 +15,14 @@ from backends.dlrm.manifest import MANIFEST_FILE
 from backends.ids.declared import declared, make_rules
 from backends.ids.rules import IdRules
 from backends.torch_dlrm.artifact import Derived, Facts, settle
-from backends.torch_dlrm.device import Cpu, Gather, Module, RunGathered, Serving, parse_device
 from backends.torch_dlrm.fused import Fused
-from backends.torch_dlrm.gpu.hardware import Gpu
-from backends.torch_dlrm.gpu.load import artifact_on_gpu
-from backends.torch_dlrm.gpu.packing import Form
-from backends.torch_dlrm.lean import Lean
-from backends.torch_dlrm.lean_lane import LeanLane
+from backends.torch_dlrm.libraries import imported
 from backends.torch_dlrm.live import NoTables, live_tables
-from backends.torch_dlrm.options import LEAN, TorchDlrmOptions
+from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.plan import Plan, choose
 from backends.torch_dlrm.program_file import is_compiled
 from backends.torch_dlrm.runtime import Runtime
+from backends.torch_dlrm.serving import CPU, Gather, Serving
 from backends.torch_dlrm.told import properties_of, spec_of
 from backends.torch_dlrm.trial import probe, warm_up
 from scheduler.errors import LoadError
@@ -48,8 +43,8 @@ class Loaded:
 
 def load(options: TorchDlrmOptions) -> Loaded:
     """Load, check and warm up the model of ``options``. Raises LoadError."""
+    device = device_of(options.device)
     artifact = find_artifact(options.path)
-    device = parse_device(options.device)
     lanes, threads = _parallelism(options, device, locks=is_compiled(artifact.model_file))
     plan = choose(options, artifact, device, lanes)
     facts = settle(options, artifact, plan.derived)
@@ -59,7 +54,7 @@ def load(options: TorchDlrmOptions) -> Loaded:
     outputs = probe(runtime, facts)
     warm_up(runtime, facts, serving.most_rows)
     parallelism = {"lanes": str(lanes), "threads_per_forward": str(threads)}
-    properties = properties_of(artifact, facts, plan) | {"device": str(device)} | parallelism
+    properties = properties_of(artifact, facts, plan) | {"device": device} | parallelism
     properties |= {**serving.properties, "ids": rules.text}
     spec = replace(
         spec_of(facts, outputs, serving.most_rows, properties),
@@ -82,39 +77,30 @@ def _serving(
     plan: Plan,
     facts: Facts,
     options: TorchDlrmOptions,
-    device: torch.device,
+    device: str,
     parallelism: tuple[int, int],
 ) -> Serving:
     """Return what serves ``plan`` on ``device``, with lanes and threads a forward."""
     if isinstance(plan.compute, Serving):
         return plan.compute
     _check_device(device, plan.derived)
-    (lanes, threads), rows = parallelism, options.max_batch_rows
-    if device.type != "cpu" and not isinstance(plan.compute, Fused):
-        form = Form(facts.layout, facts.dense_features)
-        return artifact_on_gpu(plan.compute, form, lanes, rows, Gpu(device))
-
-    def make_gather() -> Gather:
-        staging = Staging(facts.layout, facts.dense_features, rows, np.empty)
-        if isinstance(plan.compute, Fused):
-            return staging.gather_patterns
-        return staging.gather_distinct if plan.name == LEAN else staging.gather
-
     if isinstance(plan.compute, Fused):
-        said = {"instructions": plan.compute.instructions, "threads_per_forward": "1"}
-        made = [plan.compute.make_lane() for _ in range(lanes)]
-        return Serving(made, make_gather, rows, said)
-    return Serving([_lane(plan.compute, threads) for _ in range(lanes)], make_gather, rows, {})
+        return _fused(plan.compute, facts, parallelism[0], options.max_batch_rows)
+    with imported():
+        from backends.torch_dlrm.with_torch import serving_of  # noqa: PLC0415
+
+    return serving_of(plan.compute, facts, options, device, parallelism)
 
 
-def _lane(module: Module, threads: int) -> RunGathered:
-    lane = LeanLane(module, threads) if isinstance(module, Lean) else Cpu(module, threads)
-    return lane.run
+def _fused(fused: Fused, facts: Facts, lanes: int, rows: int) -> Serving:
+    def make_gather() -> Gather:
+        return Staging(facts.layout, facts.dense_features, rows, np.empty).gather_patterns
+
+    said = {"instructions": fused.instructions, "threads_per_forward": "1"}
+    return Serving([fused.make_lane() for _ in range(lanes)], make_gather, rows, said)
 
 
-def _parallelism(
-    options: TorchDlrmOptions, device: torch.device, *, locks: bool
-) -> tuple[int, int]:
+def _parallelism(options: TorchDlrmOptions, device: str, *, locks: bool) -> tuple[int, int]:
     """Return lanes and threads per forward: whole forwards side by side beat split ones.
 
     ``locks`` says that a forward holds Python's lock. Raises LoadError for lanes that would wait.
@@ -127,15 +113,30 @@ def _parallelism(
                 "runs, so a second lane computes nothing more; give --lanes 1"
             )
         return 1, options.intra_op_threads or 1
-    lanes = options.lanes or (cpus if device.type == "cpu" else 1)
+    lanes = options.lanes or (cpus if device == CPU else 1)
     return lanes, options.intra_op_threads or max(1, cpus // lanes)
 
 
-def _check_device(device: torch.device, derived: Derived) -> None:
+def _check_device(device: str, derived: Derived) -> None:
     """Refuse another device than the exported one: tracing wrote it into the graph."""
-    exported = torch.device(derived.device) if derived.device else device
-    if (exported.type, exported.index or 0) != (device.type, device.index or 0):
+    exported = derived.device or device
+    if _settled(exported) != _settled(device):
         raise LoadError(
             f"--device {device}: the model file was exported for {exported} and runs only there; "
             f"export it with --device {device}"
         )
+
+
+def _settled(device: str) -> tuple[str, str]:
+    kind, _, index = device.partition(":")
+    return kind, index or "0"
+
+
+def device_of(text: str) -> str:
+    """Return the device called ``text``, CPU or cuda:N. Raises LoadError if it is not here."""
+    if text == CPU:
+        return CPU
+    with imported():
+        from backends.torch_dlrm.device import parse_device  # noqa: PLC0415
+
+    return str(parse_device(text))

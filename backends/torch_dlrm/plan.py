@@ -1,36 +1,35 @@
-"""Choose how a model is computed: fused or lean where that is proven right, else as it came."""
+"""Choose how a model is computed: fused or lean where that is proven right, else as it came.
+
+What needs PyTorch is imported where it is needed: to serve a fused plan that is not.
+"""
 
 import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from backends.compiled.build import NoKernelError
 from backends.dlrm.artifact import Artifact
 from backends.dlrm.forward.compiler import load_library
 from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
 from backends.torch_dlrm.artifact import Derived
-from backends.torch_dlrm.device import Cpu, Module, RunGathered, Serving
-from backends.torch_dlrm.formats import load_model, read_weights
+from backends.torch_dlrm.formats import read_weights
 from backends.torch_dlrm.fused import Fused
-from backends.torch_dlrm.gpu.hardware import Gpu
-from backends.torch_dlrm.gpu.load import lean_on_gpu
-from backends.torch_dlrm.lean import Lean, held
+from backends.torch_dlrm.libraries import imported, libraries_line
 from backends.torch_dlrm.options import ARTIFACT, AUTO, COPY, FP32, FUSED, LEAN, TorchDlrmOptions
-from backends.torch_dlrm.probes import TOLERANCE, Probe, difference, doubt, make_probes, wider
+from backends.torch_dlrm.probes import Probe, doubt, make_probes, wider
 from backends.torch_dlrm.program_file import is_compiled
+from backends.torch_dlrm.proof import prove
 from backends.torch_dlrm.recognise import NotRecognisedError
-from backends.torch_dlrm.torchscript import libraries_line
-from backends.torch_dlrm.weights import Dlrm
+from backends.torch_dlrm.serving import CPU, Serving
+from backends.torch_dlrm.weights import Dlrm, held
 from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
 from scheduler.errors import LoadError
 
-_cpu: Any = torch.cpu
-# A probe's bags have up to 40 ids, which makes larger sums, and errors, than requests have.
-_ROUNDED_TOLERANCE = 0.1
+if TYPE_CHECKING:
+    from backends.torch_dlrm.device import Module
+
 _log = logging.getLogger(__name__)
 _COMPILED = (
     "{} is an AOTInductor package: machine code that would run in this process and holds Python's "
@@ -48,21 +47,19 @@ class Plan:
 
     name: str
     reason: str
-    compute: Module | Fused | Serving
+    compute: "Module | Fused | Serving"
     derived: Derived
     dense: str = FP32
 
 
-def choose(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int) -> Plan:
+def choose(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: int) -> Plan:
     """Load ``artifact`` by the plan that ``options`` want and the facts allow. Raises LoadError."""
     plan = _choose(options, artifact, device, lanes)
     artifact.check_unchanged()
     return plan
 
 
-def _choose(
-    options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int
-) -> Plan:
+def _choose(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: int) -> Plan:
     try:
         return _lean(options, artifact, device, lanes)
     except NoTorchScriptError:
@@ -75,13 +72,16 @@ def _choose(
         raise LoadError(f"--dense {options.dense} needs the lean plan: {reason}")
     if is_compiled(artifact.model_file) and options.plan != ARTIFACT:
         raise LoadError(_COMPILED.format(artifact.model_file))
-    module, derived = load_model(artifact.model_file, device)
+    with imported():
+        from backends.torch_dlrm.with_torch import as_it_came  # noqa: PLC0415
+
+    module, derived = as_it_came(artifact.model_file, device)
     if options.plan == AUTO:
         _log.warning("%s: no lean plan, served as it is: %s", artifact.model_file, reason)
     return Plan(ARTIFACT, reason, module, derived)
 
 
-def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, lanes: int) -> Plan:
+def _lean(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: int) -> Plan:
     """Return a fused or lean plan. Raises why not, or LoadError for what nobody should serve."""
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
     dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
@@ -92,14 +92,17 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: torch.device, l
     derived = Derived(
         answers.feature_names, tuple(dlrm.tables.rows.tolist()), dlrm.dense_features, answers.device
     )
-    if device.type == "cpu":
+    if device == CPU:
         return _on_cpu(options, held(dlrm, copy=options.tables == COPY), probes, answers, derived)
     if options.plan == FUSED:
         raise LoadError(f"--plan {FUSED} is for the CPU, not for --device {device}")
     if options.dense != FP32:
         raise LoadError(f"--dense {options.dense} is for the CPU, not for --device {device}")
     proof = partial(doubt, dlrm, probes=wider(probes), theirs=answers.scores)
-    serving = lean_on_gpu(options, dlrm, answers.output, lanes, proof, Gpu(device))
+    with imported():
+        from backends.torch_dlrm.with_torch import lean_on  # noqa: PLC0415
+
+    serving = lean_on(device, options, dlrm, answers.output, lanes, proof)
     return Plan(LEAN, "", serving, derived)
 
 
@@ -110,19 +113,16 @@ def _on_cpu(
     if options.plan != LEAN and not reason:
         try:
             fused = Fused(dlrm, answers.output, load_library(Path(options.cache_dir)))
-            _prove(fused.make_lane(), dlrm, wider(probes), answers)
+            prove(fused.make_lane(), dlrm, wider(probes), answers)
             return Plan(FUSED, "", fused, derived)
         except (NoKernelError, NotRecognisedError) as error:
             reason = str(error)
     if options.plan == FUSED:
         raise LoadError(f"--plan {FUSED}: {reason}")
-    lean = Lean(dlrm, answers.output, copy=False)
-    # One thread, as it serves: where others are busy, teams of threads took twenty times as long.
-    run = Cpu(lean, threads=1).run
-    _prove(run, dlrm, probes, answers)
-    if options.dense != FP32:
-        lean.round_layers(dlrm, options.dense)
-        _check_rounded(run, probes, answers, options.dense)
+    with imported():
+        from backends.torch_dlrm.with_torch import lean_on_cpu  # noqa: PLC0415
+
+    lean = lean_on_cpu(options.dense, dlrm, probes, answers)
     if reason and options.dense == FP32:
         _log.warning("no fused plan, the lean one computes: %s", reason)
     return Plan(LEAN, reason, lean, derived, options.dense)
@@ -146,23 +146,3 @@ def _answers(artifact: Artifact, probes: list[Probe]) -> Answers:
     if not answers.fits(artifact.sha256, probes, libraries_line()):
         raise NoAnswerError("the file changed while it was being checked")
     return answers
-
-
-def _check_rounded(run: RunGathered, probes: list[Probe], answers: Answers, dense: str) -> None:
-    """Refuse layers whose rounding changes what the model says. Raises LoadError."""
-    if not _cpu.get_capabilities().get("amx_bf16"):
-        _log.warning("--dense %s: this CPU has no AMX, on which alone it is known to pay", dense)
-    for probe, expected in zip(probes, answers.scores, strict=True):
-        gap = difference(run(probe.inputs)[answers.output], expected)
-        if probe.tolerance == TOLERANCE and not gap <= _ROUNDED_TOLERANCE:
-            raise LoadError(
-                f"--dense {dense}: {len(expected)} probe rows differ by {gap:.3g} from FP32, more "
-                f"than {_ROUNDED_TOLERANCE:g}: this model needs --dense {FP32}"
-            )
-
-
-def _prove(run: RunGathered, dlrm: Dlrm, probes: list[Probe], answers: Answers) -> None:
-    """Raise NotRecognisedError unless ``run`` answers the probes as the artifact does."""
-    why = doubt(dlrm, lambda inputs: run(inputs)[answers.output], probes, answers.scores)
-    if why:
-        raise NotRecognisedError(f"not proven to score as the artifact does: {why}")

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from backends.dlrm.turnstile import Turnstile
-from backends.torch_dlrm.device import Gather, RunGathered, Serving
+from backends.torch_dlrm.serving import Gather, RunGathered, Serving
 from scheduler.backend import Compute
 from scheduler.errors import ServingError
 from scheduler.types import Array, Batch

@@ -5,8 +5,8 @@ import numpy as np
 from backends.dlrm.artifact import Artifact
 from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.artifact import Facts
+from backends.torch_dlrm.libraries import libraries
 from backends.torch_dlrm.plan import Plan
-from backends.torch_dlrm.torchscript import libraries
 from scheduler.types import ModelSpec, TensorSpec
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Registers the fbgemm:: operators; torch.jit.load refuses an artifact that names unknown ones.
-import fbgemm_gpu
+import fbgemm_gpu  # noqa: F401
 import torch
 
 from backends.torch_dlrm.artifact import Derived
@@ -14,16 +14,6 @@ from scheduler.errors import LoadError
 _untyped_load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
 _FIRST_DENSE_WEIGHT = "dense_arch.model._mlp.0._linear.weight"
 _TABLE_ROWS = "rows_per_table"
-
-
-def libraries() -> dict[str, str]:
-    """Return the versions that a forward depends on."""
-    return {"torch": str(torch.__version__), "fbgemm_gpu": str(fbgemm_gpu.__version__)}
-
-
-def libraries_line() -> str:
-    """Return the same in one line, to compare."""
-    return " ".join(f"{name} {version}" for name, version in libraries().items())
 
 
 def load_module(path: Path, device: torch.device) -> torch.jit.ScriptModule:

@@ -1,6 +1,6 @@
 """The weights of a DLRM as arrays that view its file, and whether they can be trusted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,23 @@ class Dlrm:
     def dense_features(self) -> int:
         """How many dense values a row has."""
         return int(self.dense[0].weight.shape[1])
+
+
+class _Writable:
+    """An array's memory as one that may be written."""
+
+    def __init__(self, array: npt.NDArray[np.uint8]) -> None:
+        self._array = array  # what owns the memory stays
+        (place, _), rest = array.__array_interface__["data"], array.__array_interface__
+        self.__array_interface__ = {**rest, "data": (place, False)}
+
+
+def held(dlrm: Dlrm, *, copy: bool) -> Dlrm:
+    """Return ``dlrm`` with tables that may be written: a copy, or of a file that is mapped."""
+    block = dlrm.tables.block
+    # A mapped file is this process's own, only the arrays that view it are read-only.
+    block = np.array(block, order="C") if copy else np.asarray(_Writable(block))
+    return replace(dlrm, tables=replace(dlrm.tables, block=block))
 
 
 def check_bounds(tables: Tables) -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from backends.kernels.interaction import available
-from backends.torch_dlrm.device import Serving
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.load import lean_on_gpu
 from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.probes import difference
 from backends.torch_dlrm.runtime import Runtime
+from backends.torch_dlrm.serving import Serving
 from backends.torch_dlrm.weights import Dlrm
 from scheduler.types import Array
 from tests.cuda.models import BOUND, OUTPUT, as_batch, make_inputs, make_model, on_cpu, prove

@@ -2,12 +2,16 @@
 
 import ctypes
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import fbgemm_gpu
 import numpy as np
 import pytest
+import torch
 
 from backends.compiled import build
 from backends.compiled.build import NoKernelError
@@ -15,6 +19,7 @@ from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.formats import read_weights
 from backends.torch_dlrm.fused import Fused
+from backends.torch_dlrm.libraries import libraries
 from backends.torch_dlrm.probes import difference, doubt, make_probes, wider
 from backends.torch_dlrm.weights import Dlrm
 from scheduler.errors import LoadError
@@ -57,6 +62,30 @@ def test_an_exported_artifact_is_computed_by_the_fused_plan_and_scores_the_same(
         ours, theirs = fused.prepare(batch)()[OUTPUT], plain.prepare(batch)()[OUTPUT]
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=0, atol=1e-6)
+
+
+_LOADED = """
+import sys
+from backends.torch_dlrm.backend import TorchDlrmBackend
+backend = TorchDlrmBackend(TorchDlrmBackend.Options(path=sys.argv[1], cache_dir=sys.argv[2]))
+backend.load()
+backend.update_tables()
+print(backend.spec.properties["plan"], sorted({"torch", "fbgemm_gpu", "torchrec"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.usefixtures("library")
+def test_a_fused_plan_is_served_without_importing_pytorch(
+    small_artifact: Path, kernel_cache: Path
+) -> None:
+    command = [sys.executable, "-c", _LOADED, str(small_artifact), str(kernel_cache)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "fused []"
+
+
+def test_the_versions_that_are_read_are_those_that_an_import_finds() -> None:
+    found = {"torch": str(torch.__version__), "fbgemm_gpu": str(fbgemm_gpu.__version__)}
+    assert libraries() == found
 
 
 def exchange_two_layers_inputs(dlrm: Dlrm) -> Dlrm:

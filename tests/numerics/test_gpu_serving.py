@@ -10,7 +10,7 @@ import torch
 from backends.dlrm.gather import IDS
 from backends.dlrm.manifest import MODEL_FILE
 from backends.jagged import JaggedLayout
-from backends.torch_dlrm import loading, plan, runtime
+from backends.torch_dlrm import loading, runtime, with_torch
 from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.gpu.load import artifact_on_gpu
@@ -33,9 +33,8 @@ CUDA = torch.device("cuda", 0)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """The device that ``cuda:0`` means here."""
     fake = FakeGpu()
-    monkeypatch.setattr(plan, "Gpu", lambda device: fake)
-    monkeypatch.setattr(loading, "Gpu", lambda device: fake)
-    monkeypatch.setattr(loading, "parse_device", lambda text: CUDA)
+    monkeypatch.setattr(with_torch, "Gpu", lambda device: fake)
+    monkeypatch.setattr(loading, "device_of", str)
     return fake
 
 

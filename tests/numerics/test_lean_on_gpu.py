@@ -13,7 +13,6 @@ import torch
 from backends.dlrm.manifest import MODEL_FILE
 from backends.kernels.interaction import Interact
 from backends.torch_dlrm.answers import ANSWERS_FILE, read_answers
-from backends.torch_dlrm.device import Serving
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.gpu import interaction, tables
 from backends.torch_dlrm.gpu.hardware import Graph
@@ -22,6 +21,7 @@ from backends.torch_dlrm.options import TorchDlrmOptions
 from backends.torch_dlrm.probes import TOLERANCE, difference, doubt, make_probes
 from backends.torch_dlrm.recognise import NotRecognisedError, recognise
 from backends.torch_dlrm.runtime import Runtime
+from backends.torch_dlrm.serving import Serving
 from backends.torch_dlrm.weights import Dlrm
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError

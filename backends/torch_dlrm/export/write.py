@@ -40,9 +40,10 @@ from backends.torch_dlrm.export.golden import (
 from backends.torch_dlrm.export.model import build, package, scores, seed_weights, tensors
 from backends.torch_dlrm.export.presets import DlrmShape
 from backends.torch_dlrm.export.state import read_state, shape_of
+from backends.torch_dlrm.libraries import libraries
 from backends.torch_dlrm.program import save_program
 from backends.torch_dlrm.recognise import NotRecognisedError, recognise
-from backends.torch_dlrm.torchscript import libraries, load_module
+from backends.torch_dlrm.torchscript import load_module
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.types import Array
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.dlrm.gather import DENSE, IDS
 from backends.jagged import JaggedLayout
-from backends.torch_dlrm.device import Module, Serving
+from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.gpu.faults import Fault, fault_of
 from backends.torch_dlrm.gpu.forward import (
     Forward,
@@ -26,6 +26,7 @@ from backends.torch_dlrm.gpu.tables import FbgemmLookup, check_tables, place
 from backends.torch_dlrm.options import MAP, OFF, TORCH, UVM, TorchDlrmOptions
 from backends.torch_dlrm.probes import Forward as ProbeForward
 from backends.torch_dlrm.recognise import NotRecognisedError
+from backends.torch_dlrm.serving import Serving
 from backends.torch_dlrm.weights import Dlrm
 from scheduler.errors import DeviceLostError, LoadError, ServingError
 from scheduler.types import Array, Batch, InferRequest
