@@ -77,6 +77,7 @@ def _compiled(dlrm: Dlrm, folder: Path, *, half: bool) -> Choice:
 
 
 def _numba(dlrm: Dlrm, folder: Path, reason: str) -> Choice:
+    """Return Numba's kernel, proven to score as float64 does. Raises LoadError."""
     # Half a second and 100 MB that the compiled kernel does without.
     from backends.native_dlrm.jit import keep_compiled_in  # noqa: PLC0415
 
@@ -86,6 +87,9 @@ def _numba(dlrm: Dlrm, folder: Path, reason: str) -> Choice:
     if reason:
         _log.warning("no compiled kernel, Numba computes: %s", reason)
     weights = Weights(dlrm)
+    why = doubt(Forward(weights), Reference(dlrm), dlrm)
+    if why:
+        raise LoadError(f"Numba's kernel does not score as NumPy does: {why}")
     told = {"plan_reason": reason} if reason else {}
     properties = {"plan": NUMBA, "dense": FP32, **told}
     return Choice(lambda: Forward(weights), Staging.gather_distinct, properties)

@@ -1,5 +1,6 @@
 """Compile one kernel with Numba, keeping the result on disk for the next start."""
 
+import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,17 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 def keep_compiled_in(folder: Path) -> None:
     """Let kernels compiled from now on be kept in ``folder``; it is trusted like the program."""
+    place = folder.expanduser() / f"numba-{_sources()}"
     # Numba reads the setting when a kernel is decorated; this is its only way to be told.
-    setattr(numba.config, "CACHE_DIR", str(folder.expanduser()))  # noqa: B010  # untyped module
+    setattr(numba.config, "CACHE_DIR", str(place))  # noqa: B010  # untyped module
+
+
+def _sources() -> str:
+    """Return a name for the sources: Numba looks at a kernel's own file, not at what it calls."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def kernel(function: Callable[P, T]) -> Callable[P, T]:

@@ -34,16 +34,21 @@ def _prefetch(typing_context: object, address: object) -> tuple[Any, Any]:
     """Ask for the cache line at ``address`` (an int); a wrong address does no harm."""
 
     def generate(context: object, builder: Any, signature: object, arguments: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        wanted = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        insert: Any = cgutils.get_or_insert_function
-        function = insert(builder.module, wanted, "llvm.prefetch.p0")
-        reading, keep, data = number(0), number(3), number(1)
-        place = builder.inttoptr(arguments[0], pointer)
-        builder.call(function, [place, reading, keep, data])
+        ask_ahead(builder, arguments[0])
         return ir.Constant(ir.IntType(8).as_pointer(), None)
 
     return types.none(types.int64), generate
+
+
+def ask_ahead(builder: Any, address: Any) -> None:
+    """Emit the instruction that asks for the cache line at ``address``, an int."""
+    pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    wanted = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    insert: Any = cgutils.get_or_insert_function
+    function = insert(builder.module, wanted, "llvm.prefetch.p0")
+    reading, keep, data = number(0), number(3), number(1)
+    place = builder.inttoptr(address, pointer)
+    builder.call(function, [place, reading, keep, data])
 
 
 def _single_to_float(typing_context: object, bits: object) -> tuple[Any, Any]:
@@ -179,47 +184,3 @@ def pairs(vectors: Array, out: Array, row: Index) -> None:
             out[row, position] = total
             position += 1
             right += 1
-
-
-@kernel
-def interact(  # noqa: PLR0913, PLR0917  # every array is unpacked once a call: no bundles
-    storage: Array, layout: Array, ids: Array, ends: Array, first: Index, dense: Array,
-    dense_rows: Array, vectors: Array, out: Array,
-) -> None:  # fmt: skip
-    """Look up, pool and interact batch rows ``first``, ...: one a row of ``out``.
-
-    ``dense`` is (dense rows, dim), and ``dense_rows`` (rows,) says which of them is each row's,
-    ``out`` (rows, dim + pairs), ``vectors`` scratch (features + 1, dim).
-    """
-    rows, dim = len(out), dense.shape[1]
-    for row in range(rows):
-        if first + row + 1 < ends.shape[1]:
-            fetch_ahead(storage, layout, ids, ends, first + row + 1)
-        for column in range(dim):
-            out[row, column] = vectors[0, column] = dense[dense_rows[row], column]
-        pool(storage, layout, ids, ends, first + row, vectors)
-        pairs(vectors, out, row)
-
-
-@kernel
-def bias_relu(values: Array, bias: Array) -> None:
-    """Add ``bias`` to each row of ``values`` and make what is negative 0; NaN stays NaN."""
-    for row in range(values.shape[0]):
-        for column in range(values.shape[1]):
-            value = values[row, column] + bias[column]
-            values[row, column] = np.float32(0) if value < 0 else value
-
-
-@kernel
-def add_bias(values: Array, bias: Array) -> None:
-    """Add ``bias`` to each row of ``values``."""
-    for row in range(values.shape[0]):
-        for column in range(values.shape[1]):
-            values[row, column] += bias[column]
-
-
-@kernel
-def sigmoid(logits: Array, out: Array) -> None:
-    """Write the logistic function of ``logits``, (rows, 1), into ``out``, (rows,)."""
-    for row in range(out.shape[0]):
-        out[row] = np.float32(1) / (np.float32(1) + np.exp(-logits[row, 0]))

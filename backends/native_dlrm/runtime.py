@@ -82,7 +82,7 @@ def load(options: NativeDlrmOptions) -> Loaded:
     check_shapes(source.dlrm)
     if options.verify:
         check_rows(source.dlrm)
-    # A forward is one thread's work, and lanes run side by side. The setting is the process's.
+    # A kernel's proof multiplies by BLAS, beside models that serve. The setting is the process's.
     ThreadpoolController().limit(limits=1, user_api="blas")
     lanes = options.lanes or usable_cpus()
     layout, cache = layout_of(source), Path(options.cache_dir)

@@ -15,6 +15,7 @@ import torch
 
 from backends.compiled import build
 from backends.compiled.build import NoKernelError
+from backends.dlrm.gather import DENSE
 from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.formats import read_weights
@@ -25,6 +26,7 @@ from backends.torch_dlrm.weights import Dlrm
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch
 from tests.fixtures.artifacts import load, take_rows
+from tests.fixtures.native import load_native
 from tests.numerics.test_lean_plan import (
     average_the_bags,
     exchange_two_tables,
@@ -86,6 +88,29 @@ def test_a_fused_plan_is_served_without_importing_pytorch(
 def test_the_versions_that_are_read_are_those_that_an_import_finds() -> None:
     found = {"torch": str(torch.__version__), "fbgemm_gpu": str(fbgemm_gpu.__version__)}
     assert libraries() == found
+
+
+@pytest.mark.usefixtures("library")
+def test_large_finite_values_score_as_the_artifact_says(
+    small_artifact: Path, kernel_cache: Path, golden: Golden
+) -> None:
+    plain = load(small_artifact, plan="artifact", max_batch_rows=4)
+    others = [
+        load(small_artifact, max_batch_rows=4, plan="fused", cache_dir=str(kernel_cache)),
+        load_native(small_artifact, kernel_cache, lanes=1, kernel="compiled"),
+        load_native(small_artifact, kernel_cache, lanes=1, kernel="numba"),
+    ]
+    found = []
+    for row in range(20):
+        request = take_rows(golden.request(), row, row + 1)
+        for size in (1e25, 1e29, 1e33):
+            dense = request.inputs[DENSE].astype(np.float32) * np.float32(size)
+            batch = Batch((replace(request, inputs={**request.inputs, DENSE: dense}),))
+            expected = float(np.asarray(plain.prepare(batch)()[OUTPUT])[0])
+            found.append(expected)
+            for other in others:
+                assert float(np.asarray(other.prepare(batch)()[OUTPUT])[0]) == expected
+    assert set(found) == {0.0, 1.0}
 
 
 def exchange_two_layers_inputs(dlrm: Dlrm) -> Dlrm:

@@ -36,6 +36,7 @@ def test_a_forward_is_that_of_float64(
 def test_a_forward_of_one_row_is_that_of_float64(kernel_cache: Path, sigmoid: bool) -> None:
     keep_compiled_in(kernel_cache)
     from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+    from backends.native_dlrm.layers import PACKED  # noqa: PLC0415
 
     shapes = [
         *(Shape((kind,) * 3, 6, mean=kind == "fp16", sigmoid=sigmoid) for kind in get_args(Kind)),
@@ -45,7 +46,7 @@ def test_a_forward_of_one_row_is_that_of_float64(kernel_cache: Path, sigmoid: bo
     for number, shape in enumerate(shapes):
         model = make_dlrm(shape, seed=number)
         weights, inputs = Weights(model.dlrm), make_inputs(shape, 1)
-        assert weights.packed is not None
+        assert weights.packed.table[:, PACKED].all()
         lane, expected = Forward(weights), model.expected(inputs)
         # Twice: nothing of a batch before is left, be it of one row or of many.
         for _ in range(2):
@@ -57,16 +58,31 @@ def test_a_forward_of_one_row_is_that_of_float64(kernel_cache: Path, sigmoid: bo
             lane.run(make_inputs(shape, 5))
 
 
-def test_one_row_with_weights_of_many_sizes_is_computed_as_many_rows_are(
-    kernel_cache: Path,
-) -> None:
+def test_weights_of_many_sizes_are_read_as_they_are(kernel_cache: Path) -> None:
     keep_compiled_in(kernel_cache)
     from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+    from backends.native_dlrm.layers import PACKED  # noqa: PLC0415
 
     shape = Shape(("int8",) * 3, 16, over=(96, 8))
     model = make_dlrm(shape)
     model.dlrm.over[1].weight[3] *= 1e-6
     model.dlrm.over[1].weight[3, 5] = 1
-    weights, inputs = Weights(model.dlrm), make_inputs(shape, 1)
-    assert weights.packed is None
-    assert np.abs(Forward(weights).run(inputs) - model.expected(inputs)).max() <= 1e-6
+    weights = Weights(model.dlrm)
+    assert (weights.packed.table[:, PACKED] != 0).tolist() == [True, True, True, False]
+    for rows in (1, 2, 3):
+        inputs = make_inputs(shape, rows)
+        assert np.abs(Forward(weights).run(inputs) - model.expected(inputs)).max() <= 1e-6
+
+
+def test_batches_of_every_height_are_those_of_float64(kernel_cache: Path) -> None:
+    keep_compiled_in(kernel_cache)
+    from backends.native_dlrm.forward import Forward, Weights  # noqa: PLC0415
+
+    shape = Shape(("int8",) * 4, 64, 13, dense=(96, 65), over=(96, 33))
+    model = make_dlrm(shape)
+    lane = Forward(Weights(model.dlrm))
+    for rows in (0, *range(1, 30), 111, 112, 113, 250):
+        inputs = make_inputs(shape, rows)
+        expected, scores = model.expected(inputs), lane.run(inputs)
+        assert scores.shape == (rows,)
+        assert (np.abs(scores - expected) <= 1e-6).all()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from backends.compiled.build import NoKernelError
 from backends.dlrm.forward.layout import table_layout
 from backends.dlrm.forward.model import Dlrm, Floats, Linear
+from backends.dlrm.forward.panels import aligned, in_panels, kept, padded_bias, rounded
 from backends.dlrm.forward.triples import as_triples, side_by_side
 from backends.dlrm.gather import DENSE, FEW_IDS, FEW_ROWS, IDS, PATTERN_OF_ROW, PATTERNS
 from scheduler.types import Array
@@ -86,10 +87,10 @@ class CompiledWeights:
         if half and not _fit_in_half(dlrm):
             raise NoKernelError(f"a dense weight is over {_LARGEST_HALF}, the most in FP16")
         widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
-        self.stride = _rounded(max(*widths, dlrm.interaction_width), kernel.columns)
+        self.stride = rounded(max(*widths, dlrm.interaction_width), kernel.columns)
         last = dlrm.over[-1]
         self._kept: list[Array] = []
-        panels = [self._panels(layer) for layer in (*dlrm.dense, *dlrm.over[:-1])]
+        panels = [in_panels(layer, kernel.columns) for layer in (*dlrm.dense, *dlrm.over[:-1])]
         layers = [
             self._layer(layer, panel.astype(np.float16) if half else panel)
             for layer, panel in zip((*dlrm.dense, *dlrm.over[:-1]), panels, strict=True)
@@ -104,14 +105,6 @@ class CompiledWeights:
             dlrm.dim, len(dense), len(over), dlrm.sigmoid,
         )  # fmt: skip
 
-    def _panels(self, layer: Linear) -> Floats:
-        """Return a weight in panels of as many outputs as the kernel computes side by side."""
-        outputs, inputs = layer.weight.shape
-        columns = self.kernel.columns
-        padded = np.zeros((_rounded(outputs, columns), inputs), np.float32)
-        padded[:outputs] = layer.weight
-        return padded.reshape(-1, columns, inputs).transpose(0, 2, 1)
-
     def _add_triples(self, layers: Sequence[_Layer], panels: Sequence[Floats]) -> None:
         """Add to ``layers`` their weights in three bytes each, where those are as good."""
         for layer, panel in zip(layers, panels, strict=True):
@@ -122,18 +115,15 @@ class CompiledWeights:
 
     def _layer(self, layer: Linear, weight: npt.NDArray[np.floating[Any]]) -> _Layer:
         outputs, inputs = layer.weight.shape
-        bias = np.zeros(_rounded(outputs, self.kernel.columns), np.float32)
-        bias[:outputs] = layer.bias
+        bias = padded_bias(layer, self.kernel.columns)
         half = weight.dtype == np.float16
         addresses = self._keep(weight), self._keep(bias), None, None
         return _Layer(*addresses, inputs, outputs, layer.relu, half)
 
     def _keep(self, values: npt.NDArray[Any]) -> int:
         """Copy ``values`` to where a cache line begins; return the address."""
-        kept = _aligned(values.shape, values.dtype)
-        kept[...] = values
-        self._kept.append(kept)
-        return int(kept.ctypes.data)
+        self._kept.append(kept(values))
+        return int(self._kept[-1].ctypes.data)
 
 
 class CompiledForward:
@@ -142,15 +132,15 @@ class CompiledForward:
     def __init__(self, weights: CompiledWeights) -> None:
         self._weights = weights
         dlrm = weights.dlrm
-        vector_stride = _rounded(dlrm.dim, _LINE_FLOATS)
+        vector_stride = rounded(dlrm.dim, _LINE_FLOATS)
         block = (_BLOCK_ROWS, weights.stride)
         self._kept = (
-            _aligned(block, np.dtype(np.float32)), _aligned(block, np.dtype(np.float32)),
-            _aligned((len(dlrm.tables) + 1, vector_stride), np.dtype(np.float32)),
-            _aligned((2 * len(dlrm.tables),), np.dtype(np.int64)),
-            _aligned((len(dlrm.tables) + 1,), np.dtype(np.int64)),
+            aligned(block, np.float32), aligned(block, np.float32),
+            aligned((len(dlrm.tables) + 1, vector_stride), np.float32),
+            aligned((2 * len(dlrm.tables),), np.int64),
+            aligned((len(dlrm.tables) + 1,), np.int64),
         )  # fmt: skip
-        addresses = [kept.ctypes.data for kept in self._kept]
+        addresses = [memory.ctypes.data for memory in self._kept]
         self._scratch = _Scratch(*addresses, _BLOCK_ROWS, weights.stride, vector_stride)
         self._few = _FewRows(weights, self._scratch)
 
@@ -196,8 +186,8 @@ class _FewRows:
         self._lengths = np.zeros(FEW_ROWS * len(dlrm.tables), np.int32)
         self._ids = np.zeros(FEW_IDS, np.int64)
         self._scores = np.zeros(FEW_ROWS, np.float32)
-        kept = (self._dense, self._lengths, self._ids)
-        self._batch = _Batch(*(each.ctypes.data for each in kept), None, None, 0, True)
+        copies = (self._dense, self._lengths, self._ids)
+        self._batch = _Batch(*(each.ctypes.data for each in copies), None, None, 0, True)
         self._forward = kernel.forward
         self._arguments = (
             kernel.level, addressof(weights.model), addressof(scratch), addressof(self._batch),
@@ -223,17 +213,5 @@ def _address(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def _rounded(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
 def _array(layers: Sequence[_Layer]) -> "ctypes.Array[_Layer]":
     return (_Layer * len(layers))(*layers)
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """Return zeros that begin at a cache line."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(dtype).reshape(shape)

@@ -19,6 +19,9 @@ _UNPACKED = 256
 _MOST_PEAK = 8
 # Panels that the kernel reads together, for few rows.
 _SIDE_BY_SIDE, _NUMBER_BYTES = 4, 3
+# Sums are scaled when they are complete: an unpacked number is below 2**31, and a float holds less
+# than 2**128. So no value may be larger than this by the number of inputs; forward.c has it too.
+MOST_OF_ALL_INPUTS = 2.0**96
 # The kernel reads less than so far past the last number.
 _PADDING_BYTES = 64
 

@@ -13,7 +13,7 @@ enum { INT8 = 0, FP16 = 1, FP32 = 2, INT4 = 3 };
 enum { START, STRIDE, KIND, MEAN, PLACE, FIELDS };
 /* Of few rows: panels of so many vectors, inputs asked for ahead of their turn, the most inputs. */
 enum { TRIPLE_BYTES = 3, WIDE_VECTORS = 8, AHEAD = 2, MOST_INPUTS = 4096 };
-enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2 };
+enum { LINE_BYTES = 64, SCALE_BIAS_BYTES = 4, ROWS_AHEAD = 2, INPUTS_AHEAD = 16 };
 
 #define JOIN_(left, right) left##_##right
 #define JOIN(left, right) JOIN_(left, right)
@@ -74,6 +74,17 @@ static inline __m128i nibbles(const uint8_t *at, size_t bytes) {
 /* Four whole numbers of three bytes in 12, each to the upper three bytes of four. */
 static const int8_t UNPACK[16] = {-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11};
 static const int32_t BY_TWELVE[16] = {0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0};
+
+/* Whether products of all values with whole numbers, which are scaled after the sum only, add up to
+   what a float holds. NaN is no matter: it stays in its row. */
+static int are_small(int64_t rows, int64_t inputs, const float *x, int64_t x_stride) {
+    const float most = 0x1p96f / (float)inputs;
+    int large = 0;
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t input = 0; input < inputs; input++)
+            large |= fabsf(x[row * x_stride + input]) > most;
+    return !large;
+}
 
 /* FEW_ROWS: of so few, reading the weights is the work, and fewer bytes of them pay for unpacking. */
 #define LEVEL avx2

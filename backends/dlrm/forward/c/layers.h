@@ -8,9 +8,10 @@ INLINE VECTOR NAME(weights)(const char *at, const int half) {
 
 /* rows x COLUMNS outputs of one layer, kept in registers over all inputs. rows is a constant.
 
-   half: FP16 weights are widened as they are read. Few rows leave too few sums in flight for the latency of a multiply-add: then `ways` sums of each
-   are kept, over every ways-th input. Rows of x are reached from every third one, because there are
-   not registers for all their addresses; the empty asm keeps the compiler from making them. */
+   half: FP16 weights are widened as they are read. Few rows leave too few sums in flight for the
+   latency of a multiply-add: then `ways` sums of each are kept, over every ways-th input. Rows of x
+   are reached from every third one, because there are not registers for all their addresses; the
+   empty asm keeps the compiler from making them. */
 INLINE void NAME(tile)(const int rows, const int half, const layer *l, const float *x,
                        int64_t x_stride, const char *panel, int64_t column, float *out,
                        int64_t out_stride) {
@@ -33,6 +34,11 @@ INLINE void NAME(tile)(const int rows, const int half, const layer *l, const flo
         UNROLL for (int w = 0; w < ways; w++) {
             const VECTOR first = NAME(weights)(panel, half);
             const VECTOR second = NAME(weights)(panel + LANES * size, half);
+            /* A panel of many inputs does not stay in the first-level cache from strip to strip. */
+            if (rows > 3) {
+                __builtin_prefetch(panel + INPUTS_AHEAD * NAME(COLUMNS) * size);
+                __builtin_prefetch(panel + (INPUTS_AHEAD * NAME(COLUMNS) + LANES) * size);
+            }
             panel += NAME(COLUMNS) * size;
             UNROLL for (int r = 0; r < rows; r++) {
                 const char *at = base[r / 3] + (r % 3) * stride_bytes;
@@ -150,7 +156,8 @@ OUTLINE void NAME(apply_to_few)(const layer *l, int64_t rows, const float *x, in
 OUTLINE void NAME(apply)(const layer *l, int64_t rows, const float *x, int64_t x_stride, float *out,
                          int64_t out_stride) {
     const int64_t strips = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    if (l->triples && rows <= FEW_ROWS && l->inputs <= MOST_INPUTS) {
+    if (l->triples && rows <= FEW_ROWS && l->inputs <= MOST_INPUTS &&
+        are_small(rows, l->inputs, x, x_stride)) {
         NAME(apply_to_few)(l, rows, x, x_stride, out, out_stride);
         return;
     }
