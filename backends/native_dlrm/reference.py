@@ -27,7 +27,7 @@ class Reference:
         """Return the scores of a gathered batch, (rows,)."""
         dlrm = self._dlrm
         hidden = _layers(np.asarray(inputs[DENSE], np.float64), self._dense)
-        vectors = self._vectors(hidden, inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"])
+        vectors = self.vectors(hidden, inputs[f"{IDS}.lengths"], inputs[f"{IDS}.values"])
         products = vectors @ vectors.transpose(0, 2, 1)
         left, right = np.triu_indices(vectors.shape[1], 1)
         joined = np.concatenate([hidden, products[:, left, right]], axis=1)
@@ -35,7 +35,7 @@ class Reference:
         with np.errstate(over="ignore"):
             return 1 / (1 + np.exp(-logits)) if dlrm.sigmoid else logits
 
-    def _vectors(self, hidden: Wide, lengths: Array, ids: Array) -> Wide:
+    def vectors(self, hidden: Wide, lengths: Array, ids: Array) -> Wide:
         """Return the dense vector and every pooled one, (rows, features + 1, dim)."""
         dlrm, rows = self._dlrm, len(hidden)
         bags = lengths.reshape(len(dlrm.tables), rows)
