@@ -1,4 +1,4 @@
-"""``python -m tests.numerics.table_directions FOLDER``: in how many directions tables' errors count.
+"""``python -m tests.numerics.table_directions FOLDER``: in how many directions errors count.
 
 Rounding up or down so that an error has no part in some directions pays if scores react to these
 and little to others. Printed for each table's vectors: how much of a score's squared gradients lies
