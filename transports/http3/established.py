@@ -33,8 +33,9 @@ from transports.ordinary import ordinary
 # The first two bits of a short header, and what protection hides of its first byte (RFC 9000 17.3).
 _FORM, _SHORT = 0xC0, 0x40
 _SPIN, _RESERVED, _KEY_PHASE = 0x20, 0x18, 0x04
-# So far header protection looks: the longest packet number, and 16 bytes to sample.
-_SAMPLED_BYTES = 20
+_PROTECTED, _NUMBER_SIZE = 0x1F, 0x03
+# Where header protection samples: behind the longest packet number (RFC 9001 5.4.2).
+_NUMBER_BYTES, _SAMPLE_BYTES = 4, 16
 # STREAM frames, and the bits that say what they have (RFC 9000 19.8).
 _STREAM, _STREAM_MASK, _OFFSET, _LENGTH, _FIN = 0x08, 0xF8, 0x04, 0x02, 0x01
 
@@ -115,13 +116,18 @@ class EstablishedQuic(QuicConnection):
         number_at = 1 + len(self.host_cid)
         if not data or data[0] & _FORM != _SHORT or data[1:number_at] != self.host_cid:
             return False
+        sample = data[number_at + _NUMBER_BYTES : number_at + _NUMBER_BYTES + _SAMPLE_BYTES]
+        if len(sample) < _SAMPLE_BYTES:
+            return False
+        mask = crypto.hp._mask(sample)  # noqa: SLF001  # remove() copies thrice
+        first = data[0] ^ (mask[0] & _PROTECTED)
+        if first & _RESERVED or bool(first & _KEY_PHASE) != bool(crypto.key_phase):
+            return False
+        size = (first & _NUMBER_SIZE) + 1
+        truncated = _number(data[number_at : number_at + size]) ^ _number(mask[1 : 1 + size])
+        head = bytes((first,)) + self.host_cid + truncated.to_bytes(size, "big")
+        number = decode_packet_number(truncated, 8 * size, space.expected_packet_number)
         try:
-            head, truncated = crypto.hp.remove(data[: number_at + _SAMPLED_BYTES], number_at)
-            first = head[0]
-            if first & _RESERVED or bool(first & _KEY_PHASE) != bool(crypto.key_phase):
-                return False
-            bits = 8 * (len(head) - number_at)
-            number = decode_packet_number(truncated, bits, space.expected_packet_number)
             plain = crypto.aead.decrypt(data[len(head) :], head, number)
         except CryptoError:
             return False
@@ -189,3 +195,7 @@ class EstablishedQuic(QuicConnection):
             self._events.append(event)
         limit.used += fresh
         return True
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "big")
