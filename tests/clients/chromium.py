@@ -65,10 +65,11 @@ class Chromium:
             raise PageError(answer["exceptionDetails"]["exception"]["description"])
         return answer["result"].get("value")
 
-    async def look(self, *, width: int, dark: bool = False) -> None:
-        """Make the window so wide, and light or dark."""
+    async def look(self, *, width: int, dark: bool = False, forced: bool = False) -> None:
+        """Make the window so wide, and light or dark; forced: in the system's colours alone."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self._call("Emulation.setEmulatedMedia", features=[scheme])
+        forcing = {"name": "forced-colors", "value": "active" if forced else "none"}
+        await self._call("Emulation.setEmulatedMedia", features=[scheme, forcing])
         await self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=False,

@@ -38,16 +38,18 @@ THREE_SECONDS = """async () => {
   while ((await next()) < end) await new Promise((wake) => setTimeout(wake, 50));
 }"""
 DRAWN = "Chart.getChart(document.querySelector('.plot canvas'))?.data.datasets[0].data.length"
-# Is the first line of the first chart drawn in the colour that the style sheet now gives it?
+# Is the first line of the first chart drawn in the colour that its legend has now?
 COLOURED = """(() => {
-  const style = getComputedStyle(document.documentElement);
-  const digits = style.getPropertyValue("--line0").match(/[0-9a-f]{2}/g);
-  const wanted = digits.map((each) => parseInt(each, 16));
+  const style = getComputedStyle(document.querySelector(".sample.line0"));
+  const wanted = style.borderTopColor.match(/\\d+/g).map(Number);
   const canvas = document.querySelector(".plot canvas");
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const same = (at) => data[at + 3] > 200 && wanted.every((each, part) => each === data[at + part]);
   return data.some((_, at) => at % 4 === 0 && same(at));
 })()"""
+LEGEND = """async () => {
+  return getComputedStyle(document.querySelector(".sample.line0")).borderTopColor;
+}"""
 NOTE_REFUSALS = """window.refusals = [];
 addEventListener("securitypolicyviolation", (event) => {
   window.refusals.push(`${event.violatedDirective}: ${event.blockedURI}`);
@@ -182,10 +184,11 @@ async def test_a_chart_is_read_with_the_keys(tab: Chromium) -> None:
 async def test_charts_take_the_style_sheets_colours_and_follow_them(tab: Chromium) -> None:
     await until(tab, f"{DRAWN} && {COLOURED}")
     await tab.evaluate(CLICK, "#pause")  # so that nothing else has them drawn again
-    await tab.look(width=1280, dark=True)
-    await until(tab, COLOURED)
-    await tab.look(width=1280)
-    await until(tab, COLOURED)
+    for scheme in ({"dark": True, "forced": True}, {"dark": True}, {}):
+        before = await tab.evaluate(LEGEND)
+        await tab.look(width=1280, **scheme)
+        await until(tab, COLOURED)
+        assert await tab.evaluate(LEGEND) != before
     assert await tab.evaluate("async () => window.refusals") == []
 
 
