@@ -35,6 +35,8 @@ Int64s = npt.NDArray[np.int64]
 _HASHES = {"murmur3": murmur3_rows, "modulo": modulo_rows}
 # Up to so many, a run after the other is faster than a divisor for each id.
 _FEW_RUNS = 6
+# Up to so many ids of one feature, what is told of them is kept.
+_FEW_MISSED = 256
 
 
 class Settled(NamedTuple):
@@ -92,6 +94,7 @@ class IdRules:
         self._hashed = np.array([policy.name == "hash" for policy in policies])
         self._all_hashed = bool(self._hashed.all())
         self._settles = settles
+        self._told = [_Told(*each) for each in zip(layout.features, self._names, strict=True)]
         self._runs = list(_runs(policies, layout.table_rows.tolist()))
 
     def check(self, request: InferRequest) -> Checked | None:
@@ -151,9 +154,8 @@ class IdRules:
         return sure and is_valid(layout, lengths, values)
 
     def _of_settled(self, request: InferRequest, settled: Settled) -> Checked | None:
-        names, policies = self._layout.features, self._names
-        outside = enumerate(settled.outside.tolist())
-        found = tuple([_missed(names[at], policies[at], count) for at, count in outside if count])
+        told, outside = self._told, enumerate(settled.outside.tolist())
+        found = tuple([told[at][count] for at, count in outside if count])
         if not found and not self._functions:
             return None
         return self._checked(request, settled.lengths, settled.values, settled.counts, found)
@@ -210,8 +212,21 @@ def _every(features: tuple[str, ...], counts: bytes) -> tuple[Missed, ...]:
     return tuple(Missed(feature, "hash", count) for feature, count in found if count)
 
 
-# The same few hold for most requests: to look one up takes half as long as to make it.
-_missed = functools.lru_cache(maxsize=4096)(Missed)
+class _Told(dict[int, Missed]):
+    """What is told of one feature, by how many of its ids had no row.
+
+    The same few hold for most requests: to look one up takes a fifth as long as to make it.
+    """
+
+    def __init__(self, feature: str, policy: str) -> None:
+        super().__init__()
+        self._feature, self._policy = feature, policy
+
+    def __missing__(self, count: int) -> Missed:
+        told = Missed(self._feature, self._policy, count)
+        if count <= _FEW_MISSED:
+            self[count] = told
+        return told
 
 
 class _Run(NamedTuple):

@@ -65,5 +65,5 @@ def test_a_vocabulary_that_is_gone_keeps_the_model_from_being_ready(
     artifact: Path, kernel_cache: Path
 ) -> None:
     (artifact / "users.parquet").unlink()
-    with pytest.raises(LoadError, match=r"users\.parquet is no Arrow or Parquet file"):
+    with pytest.raises(LoadError, match=r"users\.parquet: there is no such file"):
         load_native(artifact, kernel_cache, lanes=1, max_batch_rows=2)

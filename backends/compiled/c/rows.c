@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { REJECT = 0, MURMUR3 = 1, MODULO = 2, ZERO = 3, DEFAULT_ROW = 4, CLAMP = 5 };
-enum { STEP = 256, LANES = 8, SCALE_BIAS_BYTES = 4, LARGEST = 255 };
+enum { STEP = 256, LANES = 8, BAGS = 16, SCALE_BIAS_BYTES = 4, LARGEST = 255 };
 #define FAST __attribute__((target("avx2,f16c")))
 
 int narsil_rows_run_here(void) {
@@ -108,35 +108,49 @@ FAST static void replace(int64_t *ids, int64_t count, const Table *table) {
         ids[at] = ids[at] < 0 ? below : ids[at] >= table->rows ? above : ids[at];
 }
 
-/* Leave out what has no row, and make the bags that it was in as much shorter. */
-static int64_t leave_out(int64_t *ids, int64_t *bags, int64_t columns, uint64_t limit) {
+/* Leave out what has no row, and make the bags that it was in as much shorter. Most bags have
+   nothing to leave out: those are moved, some at a time. */
+FAST static int64_t leave_out(int64_t *ids, int64_t *bags, int64_t columns, int64_t limit) {
     int64_t *kept = ids;
-    for (int64_t bag = 0; bag < columns; bag++) {
-        int64_t left = bags[bag];
-        for (int64_t id = bags[bag]; id > 0; id--, ids++) {
-            const int64_t outside = (uint64_t)*ids >= limit;
-            *kept = *ids;
-            kept += !outside;
-            left -= outside;
+    for (int64_t first = 0; first < columns; first += BAGS) {
+        const int64_t end = columns - first < BAGS ? columns : first + BAGS;
+        int64_t count = 0;
+        for (int64_t bag = first; bag < end; bag++) count += bags[bag];
+        if (!count_outside(ids, count, limit)) {
+            if (kept != ids) memmove(kept, ids, (size_t)count * sizeof *ids);
+            kept += count;
+            ids += count;
+            continue;
         }
-        bags[bag] = left;
+        for (int64_t bag = first; bag < end; bag++) {
+            int64_t left = bags[bag];
+            for (int64_t id = bags[bag]; id > 0; id--, ids++) {
+                const int64_t outside = (uint64_t)*ids >= (uint64_t)limit;
+                *kept = *ids;
+                kept += !outside;
+                left -= outside;
+            }
+            bags[bag] = left;
+        }
     }
     return kept - ids;
 }
 
 /* Write how many ids each feature has; return whether bags mean size ids, and none a negative
-   number. No length above size is added up, so that no sum overflows. */
-static int count_ids(const int64_t *bags, int64_t columns, int64_t features, int64_t size,
+   number. What lengths above size add up to wraps around, and is no matter. */
+FAST static int count_ids(const int64_t *bags, int64_t columns, int64_t features, int64_t size,
                      int64_t *counts) {
     int64_t all = 0;
     for (int64_t feature = 0; feature < features; feature++, bags += columns) {
-        int64_t count = 0, wrong = 0;
+        uint64_t count = 0;
+        int64_t wrong = 0;
         for (int64_t bag = 0; bag < columns; bag++) {
             wrong |= (bags[bag] < 0) | (bags[bag] > size);
-            count += wrong ? 0 : bags[bag];
+            count += (uint64_t)bags[bag];
         }
-        if (wrong) return 0;
-        all += counts[feature] = count;
+        /* So many lengths of at most size add up to no more than what 64 bits hold. */
+        if (wrong || count > (uint64_t)size) return 0;
+        all += counts[feature] = (int64_t)count;
     }
     return all == size;
 }
@@ -160,7 +174,7 @@ int64_t narsil_settle_ids(int64_t *ids, int64_t size, int64_t *bags, int64_t col
         else if ((outside[feature] = count_outside(to, count, table->rows))) {
             if (table->policy == REJECT) return -1;
             if (table->policy == ZERO)
-                kept += leave_out(to, bags + feature * columns, columns, (uint64_t)table->rows);
+                kept += leave_out(to, bags + feature * columns, columns, table->rows);
             else
                 replace(to, count, table);
         }
