@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from backends.ray_pool.backend import RayPoolBackend
 from backends.ray_pool.options import RayPoolOptions
+from backends.ray_pool.placed import PlacedBackend
 from backends.ray_pool.replicated import Replicated, place
 from backends.ray_pool.sharded.load import dense_lanes, load_sharded, native_options
 from backends.ray_pool.sharded.runtime import Sharded
@@ -23,7 +23,7 @@ class Gathering:
         return ShardedBackend(self.options)
 
 
-class ShardedBackend(RayPoolBackend):
+class ShardedBackend(PlacedBackend):
     """The dense part and its shards, as an actor has them."""
 
     def checker(self) -> Callable[[InferRequest], Checked | None]:
