@@ -56,6 +56,16 @@ async def test_stopping_what_was_never_started_does_nothing() -> None:
     await HttpTransport(HttpOptions()).stop(0.0)
 
 
+async def test_stop_does_not_wait_for_a_client_that_was_refused_and_stays() -> None:
+    transport = HttpTransport(HttpOptions(port=0))
+    (url,) = await transport.start(StubEngine())
+    async with raw(url) as connection:
+        await connection.send(b"BAD\r\n\r\n")
+        assert (await connection.answer()).status == 400
+        async with asyncio.timeout(60):
+            await transport.stop(3600.0)
+
+
 async def test_stop_lets_the_answer_under_way_finish_and_closes_idle_connections() -> None:
     engine, before = StubEngine(), asyncio.all_tasks()
     transport = HttpTransport(HttpOptions(port=0))

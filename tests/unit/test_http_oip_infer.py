@@ -200,6 +200,9 @@ async def test_an_unknown_model_and_an_unknown_output_are_refused(served: OipSer
 async def test_a_priority_that_no_class_has_is_refused(served: OipServed) -> None:
     for parameters, headers, sentence in (
         ({"priority": 5}, {}, "parameter priority: must be 1 to 4, or 0 for none, got 5"),
+        ({"priority": None}, {}, "parameter priority: expected an integer of 0 or more, got None"),
+        ({"timeout": None}, {}, "parameter timeout: expected an integer of 0 or more, got None"),
+        ({"routing_key": None}, {}, "parameter routing_key: expected a string, got None"),
         ({}, {"x-request-priority": "4"}, "priority: must be 0 to 3, got 4"),
     ):
         body = json_body(REQUEST.inputs, parameters=parameters)

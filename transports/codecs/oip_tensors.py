@@ -6,6 +6,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,8 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
     "FP64": np.dtype("<f8"),
 }
 BYTES = "BYTES"
+# Of a request; None is JSON's null.
+Parameters: TypeAlias = Mapping[str, bool | int | float | str | None]
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 _REFUSED = {
     "BF16": "send FP16 or FP32 instead",
@@ -219,9 +222,7 @@ def properties(spec: ModelSpec) -> dict[str, str]:
     return {**spec.properties, **encodings, **context_property(spec)}
 
 
-def priority_and_timeout_s(
-    parameters: Mapping[str, bool | int | float | str], spec: ModelSpec
-) -> tuple[int, float]:
+def priority_and_timeout_s(parameters: Parameters, spec: ModelSpec) -> tuple[int, float]:
     """Return the priority class (0 first) and the timeout (seconds, inf for none) asked for.
 
     ``priority`` counts as Triton does: 1 is the first class, 2 the next; 0 is the same as none.
@@ -237,7 +238,7 @@ def priority_and_timeout_s(
     return max(0, priority - 1), timeout_us / 1e6 if timeout_us else math.inf
 
 
-def routing_key(parameters: Mapping[str, bool | int | float | str]) -> str:
+def routing_key(parameters: Parameters) -> str:
     """Return what decides which version answers, "" for nothing. Raises ServingError."""
     key = parameters.get("routing_key", "")
     if not isinstance(key, str):
@@ -245,7 +246,7 @@ def routing_key(parameters: Mapping[str, bool | int | float | str]) -> str:
     return key
 
 
-def _whole(parameters: Mapping[str, bool | int | float | str], name: str) -> int:
+def _whole(parameters: Parameters, name: str) -> int:
     value = parameters.get(name, 0)
     if type(value) is not int or value < 0:  # True is an int, too
         found = shown(value) if isinstance(value, str) else value

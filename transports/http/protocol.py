@@ -110,8 +110,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether no request has come on it yet."""
-        return self.cycle is None
+        """Whether no request has come on it yet, and one would be read."""
+        return not self._deaf and self.cycle is None
 
     def last(self, within_s: float) -> None:
         """Close after one request, or without one after ``within_s`` seconds."""
