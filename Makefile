@@ -47,7 +47,8 @@ serve: $(SERVE)
 	    { [ $$? = 3 ] && model=$(REFERENCE) || exit 1; \
 	      echo "NO MOVIELENS DATA: serving $$model instead, whose weights are random; make serve tries again"; }; \
 	fi; \
-	[ -e $$model/manifest.json ] || $(BIN)/narsil export $$model --preset reference --device $(DEVICE) || exit 1; \
+	[ $$model != $(REFERENCE) ] || [ -e $$model/manifest.json ] || \
+	  $(BIN)/narsil export $$model --preset reference --device $(DEVICE) || exit 1; \
 	exec $(BIN)/narsil serve $$model --device $(DEVICE) $(ARGS)
 
 # The path of a request as machine code, for every later start (docs/compiled.md): a few minutes, once.

@@ -9,13 +9,14 @@ Hidden and temporary names are passed over, so that a folder can be made beside 
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 CONFIG_FILE = "config.toml"
 CONFIG_SIGNATURE = "config.toml.sig"
+_ARTIFACT = "manifest.json"  # what every export and conversion leaves
 MAX_CONFIG_BYTES = 1 << 16
 MAX_SIGNATURE_BYTES = 64
 MAX_FILES = 10_000  # of one version
@@ -84,6 +85,13 @@ def name_problem(name: str) -> str:
     if _MODEL.fullmatch(name) and len(name) <= 128:
         return ""
     return f"name {name[:64]!r}: use at most 128 letters, digits, '.', '_' and '-'"
+
+
+def layout_problem(name: str, entries: Collection[str]) -> str:
+    """Say what is wrong with what lies in the folder of the model ``name``, or ""."""
+    if _ARTIFACT in entries and not any(map(is_version, entries)):
+        return f"it has no numbered versions: what lies in {name} belongs into {name}/1"
+    return ""
 
 
 def told(name: str) -> str:

@@ -17,6 +17,7 @@ from app.repository.listing import (
     PlaceError,
     is_hidden,
     is_version,
+    layout_problem,
     name_problem,
     signature_of,
     told,
@@ -74,7 +75,11 @@ def _model(root: Path, folder: Path) -> FoundModel:
         return FoundModel(problem=problem)
     try:
         _check_inside(root, folder)
-        names = [name for name in os.listdir(folder) if is_version(name)]
+        entries = os.listdir(folder)
+        problem = layout_problem(told(folder.name), entries)
+        if problem:
+            return FoundModel(problem=problem)
+        names = [name for name in entries if is_version(name)]
         versions = {
             name: _version(root, folder / name) for name in names if (folder / name).is_dir()
         }

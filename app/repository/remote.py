@@ -20,6 +20,7 @@ from app.repository.listing import (
     PlaceError,
     is_hidden,
     is_version,
+    layout_problem,
     name_problem,
     signature_of,
     told,
@@ -131,7 +132,8 @@ class RemotePlace:
         return {path[start:]: info for path, info in found.items()}
 
     def _model(self, name: str, files: Mapping[str, Any]) -> FoundModel:
-        problem = name_problem(name)
+        entries = {path.partition("/")[0] for path in files}
+        problem = name_problem(name) or layout_problem(name, entries)
         if problem:
             return FoundModel(problem=problem)
         versions: dict[str, dict[str, Any]] = {}

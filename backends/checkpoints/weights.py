@@ -5,6 +5,7 @@ below it. A pair is the same number in both, so the columns of the first over la
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -65,8 +66,7 @@ class Weights:
         if self.ordered and len(given) == len(known) and not set(given) & set(known):
             return tuple(given)
         if sorted(given) != sorted(known):
-            differing = sorted(set(known).symmetric_difference(given))[:_SHOWN]
-            raise LoadError(f"--features are not the {len(known)} tables': {', '.join(differing)}")
+            raise LoadError(f"--features are not the {len(known)} tables': {_apart(known, given)}")
         return tuple(given)
 
     def in_order(self, features: Sequence[str]) -> tuple[Array, ...]:
@@ -75,6 +75,18 @@ class Weights:
         if set(features) != set(by_feature):
             return tuple(self.tables.values())
         return tuple(by_feature[feature] for feature in features)
+
+
+def _apart(known: Sequence[str], given: Sequence[str]) -> str:
+    """Say which tables have no name in ``given``, and which names no table, or one too many."""
+    missing = [name for name in known if name not in given]
+    unknown = [name for name in given if name not in known]
+    twice = [name for name, times in Counter(given).items() if times > 1 and name in known]
+    return "; ".join(
+        f"{what} {', '.join(names[:_SHOWN])}" + (", ..." if len(names) > _SHOWN else "")
+        for what, names in (("missing", missing), ("no table", unknown), ("twice", twice))
+        if names
+    )
 
 
 def averaged(features: Sequence[str], given: str) -> frozenset[str]:

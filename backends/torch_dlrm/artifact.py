@@ -32,6 +32,9 @@ class Facts:
     dense_names: tuple[str, ...]
 
 
+_SHOWN = 5
+
+
 def settle(options: TorchDlrmOptions, artifact: Artifact, derived: Derived) -> Facts:
     """Combine the sources. Raises LoadError naming the flag that gives a missing fact."""
     manifest = artifact.manifest
@@ -75,6 +78,11 @@ def _check_against_file(
             f"--feature-names: {len(features)} given, "
             f"the model file has {len(derived.feature_names)}"
         )
+    if features != derived.feature_names and sorted(features) == sorted(derived.feature_names):
+        raise LoadError(
+            f"the manifest or --feature-names: the order {_first(features)} is not that of the"
+            f" model file, {_first(derived.feature_names)}"
+        )
     for feature, given, found in zip(features, rows, derived.table_rows, strict=False):
         if given != found:
             raise LoadError(f"--table-rows: {feature!r} has {found} rows in the model file")
@@ -82,3 +90,7 @@ def _check_against_file(
         raise LoadError(
             f"--dense-features: {dense} given, the model file takes {derived.dense_features}"
         )
+
+
+def _first(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -180,7 +180,7 @@ def test_the_order_of_tables_is_asked_for_where_a_file_has_none(
         assert "does not keep the order of its tables" in capsys.readouterr().err
         wrong = ("--features", "size,brand,color")
         assert convert([str(path), str(tmp_path / "out"), *wrong]) == 1
-        assert "--features are not the 3 tables': color, colour" in capsys.readouterr().err
+        assert "3 tables': missing colour; no table color" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -113,6 +113,7 @@ def test_a_missing_fact_names_the_flag_that_gives_it(flag: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "derived", "complaint"),
     [
+        ({"feature_names": ("cat_1", "cat_0")}, DERIVED, "the order cat_1, cat_0 is not"),
         ({"table_rows": (10, 21)}, DERIVED, "--table-rows: 'cat_1' has 20 rows"),
         ({"dense_features": 12}, DERIVED, "--dense-features: 12 given"),
         ({"feature_names": ("a",), "table_rows": (10,)}, DERIVED, "--feature-names: 1 given"),

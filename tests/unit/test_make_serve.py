@@ -58,3 +58,9 @@ def test_a_model_that_is_there_is_served_as_it_is(tmp_path: Path, model: str) ->
     told, _, status = make_serve(tmp_path, 0, f"MODEL={model}", "ARGS=--http-port 0")
     assert told == [f"serve {model} --device cpu --http-port 0"]
     assert status == 0
+
+
+def test_a_model_that_is_not_there_is_left_to_the_server_to_refuse(tmp_path: Path) -> None:
+    told, said, _ = make_serve(tmp_path, 0, "MODEL=artifacts/movilens")
+    assert told == ["serve artifacts/movilens --device cpu"]
+    assert "NO MOVIELENS DATA" not in said

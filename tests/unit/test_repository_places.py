@@ -57,6 +57,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         memory.rm(root, recursive=True)
 
 
+def test_an_artifact_without_a_version_is_a_problem_until_it_has_one(store: Store) -> None:
+    store.write("m/manifest.json", b"{}")
+    assert store.scan()["m"].problem.endswith("what lies in m belongs into m/1")
+    store.write("m/1/manifest.json", b"{}")
+    assert not store.scan()["m"].problem
+
+
 def test_models_versions_and_configs_are_found_and_other_names_are_none(store: Store) -> None:
     for name in (
         "m/1/model.pt", "m/12/sub/x", "m/3.tmp/x", "m/07/x", "m/readme/x", "m/notes",
