@@ -103,6 +103,15 @@ def test_a_request_that_arrives_whole_is_what_its_pieces_make(
     assert ends[0] == ends[1]
 
 
+@pytest.mark.parametrize("step", [1 << 20, 1])
+def test_a_header_block_that_would_wait_for_the_table_ends_the_connection(step: int) -> None:
+    quic = Pipe(is_client=False)
+    session = Session(quic)  # type: ignore[arg-type] # what it needs of one
+    block = bytes.fromhex("0500808182")  # of a table that has had four entries
+    told(session, whole_answer(block, b"{}"), step)
+    assert quic.closed == [ErrorCode.QPACK_DECOMPRESSION_FAILED]
+
+
 @given(FIELDS, st.integers(0, 5), st.permutations(HEAD))
 def test_only_what_the_library_would_take_is_usual(
     fields: list[tuple[bytes, bytes]], length: int, head: list[tuple[bytes, bytes]]

@@ -188,7 +188,7 @@ class Session(H3Connection):
         block, body = found
         stream = self._stream[stream_id] = H3Stream(stream_id)
         stream.receiving_ended = True
-        headers = self._decoded(stream_id, block)
+        headers = self._decode_headers(stream_id, block)
         if not states_length(headers, len(body)):
             validate_request_headers(headers, stream)
             stream.content_length = len(body)
@@ -199,9 +199,10 @@ class Session(H3Connection):
             DataReceived(body, stream_id, stream_ended=True),
         ]
 
-    def _decoded(self, stream_id: int, block: bytes) -> Headers:
+    def _decode_headers(self, stream_id: int, frame_data: bytes | None) -> Headers:
+        assert frame_data is not None  # None would be a stream's that was blocked
         try:
-            told, headers = self._decoder.feed_header(stream_id, block)
+            told, headers = self._decoder.feed_header(stream_id, frame_data)
         except (pylsqpack.DecompressionFailed, pylsqpack.StreamBlocked) as error:
             # RFC 9204 2.1.2: of blocked streams there may be none, as our settings say.
             raise QpackDecompressionFailed from error
