@@ -208,6 +208,13 @@ def test_features_without_weights_are_refused(
     assert "--features goes with --from" in capsys.readouterr().err
 
 
+def test_weights_that_are_not_there_are_missed_before_pytorch_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "out"), "--from", str(tmp_path / "gone.pt")]) == 1
+    assert "gone.pt: no such file or folder" in capsys.readouterr().err
+
+
 def test_a_device_that_is_not_here_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,8 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
 
 def _export(arguments: argparse.Namespace, console: Console) -> int:
     check_free(arguments.out, replace=arguments.force)  # before PyTorch's seconds
+    if arguments.state_dict and not arguments.state_dict.exists():
+        raise ExportError(f"--from {arguments.state_dict}: no such file or folder")
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with quiet(), Progress(*columns, console=console) as progress:
         task = progress.add_task("loading PyTorch and TorchRec", total=None)
