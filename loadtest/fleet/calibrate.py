@@ -78,6 +78,11 @@ class Measurement:
     def _is_late(self) -> bool:
         return time.monotonic() > self._stop_s
 
+    def _is_disturbed(self, run: Run) -> bool:
+        """Return whether others had so much of the processors that the run tells of them."""
+        most: float = self._given.most_others
+        return run.others > most
+
     def _calibration(self) -> Calibration:
         given = self._given
         return self._notes.calibration(given.backend, given.max_batch_rows, given.rows)
@@ -106,7 +111,7 @@ class Measurement:
         for in_flight in _IN_FLIGHT:
             plan = measured.closed(self._bodies, in_flight, _CALIBRATE_S)
             run = self._box.run(plan)
-            if run.disturbed:  # perhaps it was but a moment
+            if self._is_disturbed(run):  # perhaps it was but a moment
                 run = self._box.run(plan)
             self._notes.take(run, in_flight)
         return run.outcome.answered / run.outcome.elapsed_s
@@ -140,7 +145,7 @@ class Measurement:
             runs = [self._box.run(plan) for _ in range(TWICE)]
         logger.info("%s %s: others had %s", point["in_flight"], rate,
                     [f"{run.others:.1%}" for run in runs])  # fmt: skip
-        if runs and not any(run.disturbed for run in runs):
+        if runs and not any(map(self._is_disturbed, runs)):
             point["runs"] += [(run, how) for run in runs]
         else:
             self.disturbed += 1
@@ -175,6 +180,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--warmup", type=float, default=0.3, help="seconds before each")
     add("--rounds", type=int, default=3)
     add("--within", type=float, default=math.inf, help="seconds after which no round begins")
+    # The kernel's own share of a run is some 1 %.
+    add(
+        "--most-others",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="of the processors that other programs may have beside a run; else it is left out",
+    )
     add("--seed", type=int, default=0)
     add("--json", type=Path, help="write calibration, curve and manifest here")
     return parser.parse_args(argv)

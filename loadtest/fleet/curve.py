@@ -99,6 +99,9 @@ def pairs(calibration: Calibration, curve: Sequence[Mapping[str, Any]], *, own: 
 
 def report(found: Sequence[Pair]) -> int:
     """Print measured / simulated (difference) for every point; return the exit code."""
+    if not found:
+        print("NOT KEPT: no run is left to compare, other programs disturbed all of them")
+        return 1
     print_table([pair.line() for pair in found])
     worst = max(pair.worst for pair in found)
     within = worst <= MOST_OFF

@@ -22,8 +22,6 @@ from loadtest.wires.connect import connected
 from loadtest.wires.kinds import KINDS, target
 
 _CONNECTIONS = 4
-# Of all processors; the kernel's own share of a run is some 1 %.
-_MOST_OTHERS = 0.05
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -64,11 +62,6 @@ class Run:
     loop_wait_s: float
     batches: tuple[Ended, ...]
     others: float = 0.0
-
-    @property
-    def disturbed(self) -> bool:
-        """Return whether others had so much of the processors that the run tells of them."""
-        return self.others > _MOST_OTHERS
 
     @property
     def requests(self) -> int:
