@@ -9,7 +9,11 @@ Transports turn a Code into a wire status with the one table in ``transports/sta
 """
 
 import enum
+from collections.abc import Collection
+from itertools import islice
 from typing import NamedTuple
+
+_NAMES = 5  # of a list of them, in a message
 
 
 class Code(enum.Enum):
@@ -69,6 +73,11 @@ class DeviceLostError(Exception):
 def shown(text: str) -> str:
     """Return a client's ``text`` fit for a message: quoted, on one line, cut at 64."""
     return repr(text if len(text) <= 64 else f"{text[:64]}...")
+
+
+def first_of(names: Collection[str]) -> str:
+    """Return the first few names, for a message; dots if there are more."""
+    return ", ".join(islice(names, _NAMES)) + (", ..." if len(names) > _NAMES else "")
 
 
 def invalid(detail: str) -> ServingError:

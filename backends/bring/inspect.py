@@ -15,7 +15,7 @@ from backends.native_dlrm.converted import read_converted
 from backends.native_dlrm.errors import UnknownModelError
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
-from scheduler.errors import LoadError
+from scheduler.errors import LoadError, first_of
 
 # FBGEMM's numbers of types.
 _KINDS = {0: "fp32", 1: "fp16", 2: "int8", 3: "int4"}
@@ -169,6 +169,6 @@ def _checkpoint(kind: Kind, path: Path) -> Report:
 def _notes(weights: Weights) -> tuple[str, ...]:
     notes = ["a state dict does not say how bags are pooled: summed, or averaged by --mean NAMES"]
     if weights.ignored:
-        few = ", ".join(weights.ignored[:5]) + (", ..." if len(weights.ignored) > 5 else "")
-        notes.append(f"{len(weights.ignored)} tensors are no part of the model: {few}")
+        ignored = first_of(weights.ignored)
+        notes.append(f"{len(weights.ignored)} tensors are no part of the model: {ignored}")
     return tuple(notes)

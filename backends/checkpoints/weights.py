@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from backends.checkpoints.read import Array, Tensors
-from scheduler.errors import LoadError
+from scheduler.errors import LoadError, first_of
 
 Naming: TypeAlias = Literal["TorchRec", "facebookresearch"]
 Layer: TypeAlias = tuple[Array, Array]
@@ -59,8 +59,7 @@ class Weights:
                 return known
             raise LoadError(
                 "the file does not keep the order of its tables, by which they interact; give "
-                f"--features with the names in the model's order: {', '.join(known[:_SHOWN])}"
-                + (", ..." if len(known) > _SHOWN else "")
+                f"--features with the names in the model's order: {first_of(known)}"
             )
         # Other names than the tables' own are given one by one, where the order is known.
         if self.ordered and len(given) == len(known) and not set(given) & set(known):
@@ -83,7 +82,7 @@ def _apart(known: Sequence[str], given: Sequence[str]) -> str:
     unknown = [name for name in given if name not in known]
     twice = [name for name, times in Counter(given).items() if times > 1 and name in known]
     return "; ".join(
-        f"{what} {', '.join(names[:_SHOWN])}" + (", ..." if len(names) > _SHOWN else "")
+        f"{what} {first_of(names)}"
         for what, names in (("missing", missing), ("no table", unknown), ("twice", twice))
         if names
     )
@@ -99,9 +98,7 @@ def averaged(features: Sequence[str], given: str) -> frozenset[str]:
         return frozenset(features)
     if unknown := sorted(set(names).difference(features)):
         raise LoadError(
-            f"--mean {', '.join(unknown[:_SHOWN])}: no such feature; there are "
-            + ", ".join(features[:_SHOWN])
-            + (", ..." if len(features) > _SHOWN else "")
+            f"--mean {first_of(unknown)}: no such feature; there are {first_of(features)}"
         )
     return frozenset(names)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from scheduler.errors import first_of
+
 Name: TypeAlias = Literal["reject", "zero", "default_row", "clamp", "hash"]
 Function: TypeAlias = Literal["murmur3", "modulo"]
 
@@ -95,8 +97,7 @@ def choose_policies(tables: Mapping[str, int], chosen: Sequence[str]) -> dict[st
         if feature in given:
             raise ValueError(f"{feature!r:.80} is given twice")
         if feature != OTHERS and feature not in tables:
-            few = ", ".join(list(tables)[:5]) + (", ..." if len(tables) > 5 else "")
-            raise ValueError(f"no feature {feature!r:.80}; the model has {few}")
+            raise ValueError(f"no feature {feature!r:.80}; the model has {first_of(tables)}")
         given[feature] = policy
     for feature, rows in tables.items():
         wanted = given.get(feature, given.get(OTHERS))

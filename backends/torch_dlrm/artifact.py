@@ -8,7 +8,7 @@ from backends.dlrm.artifact import Artifact
 from backends.dlrm.gather import IDS
 from backends.jagged import JaggedLayout
 from backends.torch_dlrm.options import TorchDlrmOptions
-from scheduler.errors import LoadError
+from scheduler.errors import LoadError, first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,6 @@ class Facts:
     layout: JaggedLayout
     dense_features: int
     dense_names: tuple[str, ...]
-
-
-_SHOWN = 5
 
 
 def settle(options: TorchDlrmOptions, artifact: Artifact, derived: Derived) -> Facts:
@@ -80,8 +77,8 @@ def _check_against_file(
         )
     if features != derived.feature_names and sorted(features) == sorted(derived.feature_names):
         raise LoadError(
-            f"the manifest or --feature-names: the order {_first(features)} is not that of the"
-            f" model file, {_first(derived.feature_names)}"
+            f"the manifest or --feature-names: the order {first_of(features)} is not that of the"
+            f" model file, {first_of(derived.feature_names)}"
         )
     for feature, given, found in zip(features, rows, derived.table_rows, strict=False):
         if given != found:
@@ -90,7 +87,3 @@ def _check_against_file(
         raise LoadError(
             f"--dense-features: {dense} given, the model file takes {derived.dense_features}"
         )
-
-
-def _first(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
