@@ -102,16 +102,16 @@ def _lines(
     """Score the rows by every path, the exact scores first."""
     folder: Path = arguments.artifact
     told.doing("scoring with the FP32 model")
-    lines = [Line(FP32, _reference(folder, whole), int8=False)]
+    lines = [Line(FP32, fp32_scores(folder, whole), int8=False)]
     lines.append(Line(RECORDED, recorded, int8=False))
     told.doing("loading every backend and plan")
     found = candidates.load(folder, (), _skipped_unless_onnx)
-    requests = list(_cut(whole, arguments.rows))
+    requests = list(cut_up(whole, arguments.rows))
     for one in found:
         told.doing(f"scoring with {one.name}")
         lines.append(Line(one.name, scores_of(one.backend, requests)))
     told.doing(f"writing ONNX and scoring with {_ONNX}")
-    lines += _onnx(folder, requests)
+    lines += onnx(folder, requests)
     told.doing("serving it, and asking over every wire")
     return lines + asked(folder, shape, requests)
 
@@ -140,13 +140,15 @@ def read_heldout(path: Path) -> tuple[InferRequest, Array, Scores]:
     return InferRequest("", len(labels), inputs), labels, recorded
 
 
-def _reference(folder: Path, whole: InferRequest) -> Scores:
+def fp32_scores(folder: Path, whole: InferRequest) -> Scores:
+    """Return the scores of the FP32 model that ``folder`` was made of. Raises LoadError."""
     score = entry_points(group="narsil.references")["fp32"].load()
     scores: Array = score(folder, whole.inputs)
     return scores.astype(np.float64)
 
 
-def _cut(whole: InferRequest, rows: int) -> Iterator[InferRequest]:
+def cut_up(whole: InferRequest, rows: int) -> Iterator[InferRequest]:
+    """Yield ``whole`` as requests of ``rows`` rows, the last of what is left."""
     float32, int32 = np.dtype(np.float32), np.dtype(np.int32)
     inputs = (
         TensorSpec(DENSE, float32, ("rows", "*")),
@@ -168,7 +170,7 @@ def _joined(answers: Iterator[Mapping[str, Array]] | Sequence[Mapping[str, Array
     return np.concatenate(parts).astype(np.float64)
 
 
-def _onnx(folder: Path, requests: Sequence[InferRequest]) -> list[Line]:
+def onnx(folder: Path, requests: Sequence[InferRequest]) -> list[Line]:
     """Return the scores of the artifact written as ONNX, where ONNX is installed."""
     try:
         from backends.onnx_dlrm.export.write import export  # noqa: PLC0415
