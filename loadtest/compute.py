@@ -8,17 +8,16 @@ import argparse
 import dataclasses
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from backends.dlrm.manifest import GOLDEN_SCORES
-from loadtest import floor, workload
-from loadtest.candidates import BASE, Candidate, Hashing, Prepares, load
+from loadtest import floor, scaling, workload
+from loadtest.candidates import BASE, Candidate, Prepares, load
 from loadtest.command import machine
 from loadtest.encodings import DENSE
 from loadtest.lab.stats import median, median_ratio
@@ -26,8 +25,6 @@ from loadtest.lab.tables import print_table
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest
 
-# What the machine itself gives two threads: below 2, it is busy with something else.
-CONTROL = "control: SHA-256"
 LEAST_SPREAD = 0.05
 LANES_ROWS = 100
 _DISTINCT = 20
@@ -52,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
         times = forward_times(candidates, shape, rows, arguments.rounds)
         print_table(_lines(times, rows, work.floor_s(peak, rows), errors))
         print()
-    scaling = lanes_scaling([*candidates, Candidate(CONTROL, Hashing())], shape, arguments.rounds)
-    print_table([{"plan": name, "two lanes / one": ratio} for name, ratio in scaling.items()])
+    lanes = scaling.turns(candidates, draw_batches(shape, LANES_ROWS), arguments.rounds)
+    print_table([scaling.line_of(name, found) for name, found in lanes.items()])
     good = all(error <= arguments.tolerance for error in errors.values())
     return 0 if good and spread >= LEAST_SPREAD else 1
 
@@ -119,44 +116,6 @@ def _median_forward(backend: Prepares, batches: Sequence[Batch]) -> float:
         compute()
         times.append(time.perf_counter() - started_s)
     return median(times)
-
-
-def lanes_scaling(
-    candidates: Sequence[Candidate], shape: workload.ModelShape, rounds: int
-) -> dict[str, float]:
-    """Return what two threads compute in the time in which one computes 1, LANES_ROWS a batch."""
-    batches = draw_batches(shape, LANES_ROWS)
-    one: dict[str, list[float]] = {each.name: [] for each in candidates}
-    two: dict[str, list[float]] = {each.name: [] for each in candidates}
-    for _ in range(rounds):
-        for each in candidates:
-            one[each.name].append(_rate(each.backend, batches, threads=1))
-            two[each.name].append(_rate(each.backend, batches, threads=2))
-    return {name: median_ratio(two[name], one[name]) for name in one}
-
-
-def _rate(backend: Prepares, batches: Sequence[Batch], threads: int) -> float:
-    """Return the batches a second that ``threads`` threads compute side by side."""
-    start = threading.Barrier(threads)
-    counts: list[float] = []
-
-    def work() -> None:
-        start.wait()
-        begin_s, count = time.perf_counter(), 0
-        while time.perf_counter() < begin_s + 4 * _CELL_S:
-            backend.prepare(batches[count % len(batches)])()
-            count += 1
-        counts.append(count / (time.perf_counter() - begin_s))
-
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    _each(workers, threading.Thread.start)
-    _each(workers, threading.Thread.join)
-    return sum(counts)
-
-
-def _each(workers: Sequence[threading.Thread], act: Callable[[threading.Thread], None]) -> None:
-    for worker in workers:
-        act(worker)
 
 
 def _lines(

@@ -15,53 +15,21 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest import workload
-from loadtest.candidates import Candidate, Hashing, Prepares, load_one
-from loadtest.compute import CONTROL, draw_batches
+from loadtest.candidates import Candidate, Hashing, load_one
+from loadtest.compute import draw_batches
 from loadtest.lab.manifest import manifest
 from loadtest.lab.tables import print_table
-from scheduler.types import Batch
+from loadtest.scaling import CONTROL, Slice, run_slice
 
 # How long the workers have to be told when a slice begins.
 LEAD_S = 0.01
 # By kind: how many threads each worker runs.
 KINDS: Mapping[str, tuple[int, ...]] = {"one": (1,), "lanes": (2,), "processes": (1, 1)}
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Forwards a second, all together, and the processor time of one."""
-
-    rate: float
-    cpu_us: float
-
-
-def run_slice(
-    backend: Prepares, batches: Sequence[Batch], threads: int, begin_s: float, seconds: float
-) -> tuple[int, float]:
-    """Compute on so many threads from ``begin_s`` on; return forwards and CPU seconds."""
-    done: list[tuple[int, float]] = []
-
-    def work() -> None:
-        time.sleep(max(0.0, begin_s - time.perf_counter()))
-        count, begin_cpu_s = 0, time.thread_time()
-        while not count or time.perf_counter() < begin_s + seconds:
-            backend.prepare(batches[count % len(batches)])()
-            count += 1
-        done.append((count, time.thread_time() - begin_cpu_s))
-
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return sum(count for count, _ in done), sum(cpu_s for _, cpu_s in done)
 
 
 def work(arguments: argparse.Namespace) -> None:
@@ -116,18 +84,26 @@ def measure(
     return Slice(forwards / seconds, 1e6 * cpu_s / max(1, forwards))
 
 
-def line_of(name: str, slices: Mapping[str, Sequence[Slice]]) -> dict[str, float | str]:
-    """Return what is told of one candidate."""
+def line_of(
+    name: str, slices: Mapping[str, Sequence[Slice]], control: Mapping[str, Sequence[Slice]]
+) -> dict[str, float | str]:
+    """Return what is told of one candidate, and beside it of the control."""
     best = {kind: max(one.rate for one in each) for kind, each in slices.items()}
     cpu_us = {kind: min(one.cpu_us for one in each) for kind, each in slices.items()}
     return {
         "plan": name,
         "one lane, forwards/s": best["one"],
         "two lanes / one": best["lanes"] / best["one"],
+        "the same by the control's": best["lanes"] / best["one"] / _gain(control),
         "two processes / one": best["processes"] / best["one"],
         "lanes / processes": best["lanes"] / best["processes"],
         **{f"cpu us, {kind}": spent for kind, spent in cpu_us.items()},
     }
+
+
+def _gain(slices: Mapping[str, Sequence[Slice]]) -> float:
+    """Return what two lanes do by what one does, the best of each."""
+    return max(one.rate for one in slices["lanes"]) / max(one.rate for one in slices["one"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -156,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for kind, threads in KINDS.items():
                     one = measure(processes, name, threads, arguments.slice_s)
                     slices[name][kind].append(one)
-    print_table([line_of(name, each) for name, each in slices.items()])
+    print_table([line_of(name, each, slices[CONTROL]) for name, each in slices.items()])
     return 0
 
 
