@@ -89,7 +89,8 @@ async def applied_at_last(engine: Engine, delta: Delta) -> None:
         try:
             await apply(engine, delta)
         except ServingError as error:
-            assert error.code is Code.UNAVAILABLE
+            if error.code is not Code.UNAVAILABLE:
+                raise
             await asyncio.sleep(0.1)
         else:
             return
