@@ -13,7 +13,7 @@ import uvloop
 from app import banner, plugins, predict, reference, sign, streams
 from app.compiled import build
 from app.compiled.use import is_compiled
-from app.effective import redacted
+from app.effective import redacted, set_by_hand
 from app.frontends.compose import front_ends_of, transports_of
 from app.resolve import Config, resolve
 from app.server import Parts, StartError, serve
@@ -114,8 +114,10 @@ def _serve(argv: Sequence[str]) -> int:
 
 def _opened(config: Config, *opened: Any) -> None:
     """Log the configuration, and print the banner if anybody can read it."""
-    # Not before: an error at the start would stand behind a long line.
-    logger.info("configuration: %s", redacted(config.all_sections()))
+    # Not before: an error at the start would stand behind them.
+    sections = config.all_sections()
+    logger.info("configuration: %s (--print-config shows all)", set_by_hand(sections))
+    logger.debug("whole configuration: %s", redacted(sections))
     how = "compiled" if is_compiled() else "interpreted (make compile makes it faster)"
     logger.info("the path of a request is %s", how)
     try:

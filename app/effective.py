@@ -1,4 +1,4 @@
-"""The whole configuration as one line for the log, with nothing secret in it."""
+"""The configuration as a line for the log, with nothing secret in it: all, or what was set."""
 
 import re
 from collections.abc import Iterable
@@ -6,9 +6,11 @@ from typing import Any
 
 import orjson
 
-from app.settings import Section
+from app.settings import DEFAULT, Section
 
 HIDDEN = "***"
+# As many settings stand in a line that somebody reads.
+_MOST_SET = 20
 # Keys whose values are secret, or are files that hold a secret.
 _SECRET = re.compile("key|secret|password|token|credential", re.IGNORECASE)
 # What stands before the host in a URL, and what is asked for behind it.
@@ -23,6 +25,24 @@ def redacted(sections: Iterable[Section]) -> str:
             key: _shown(key, getattr(section.options, key)) for key in section.origins
         }
     return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def set_by_hand(sections: Iterable[Section]) -> str:
+    """Return what of ``sections`` is not as it is by default, less what is secret."""
+    found = [
+        f"{section.name}.{key}={_brief(_shown(key, getattr(section.options, key)))}"
+        for section in sections
+        for key, origin in section.origins.items()
+        if origin != DEFAULT
+    ]
+    more = f", and {len(found) - _MOST_SET} more" if len(found) > _MOST_SET else ""
+    return (", ".join(found[:_MOST_SET]) or "all as it is by default") + more
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _shown(key: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from app import senders
 from app.senders import JSON, PROTOBUF, Body, PredictError, UnansweredError
-from app.targets import Target
+from app.targets import CERTIFICATE, Target
 from scheduler.errors import ServingError
 from scheduler.types import Array, ModelSpec, TensorSpec
 from transports.codecs import predict_json
@@ -32,7 +32,6 @@ URLS = {
 SCHEMES = {"http": ("http", "https"), "grpc": ("grpc", "grpcs"), "http3": ("https",)}
 # Also reached over a Unix domain socket.
 LOCAL = ("http", "grpc")
-CERTIFICATE = Path(".narsil/tls/certificate.pem")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import grpc.aio
 import httpx
 
-from app.targets import Target, TargetError
+from app.targets import Target, TargetError, whom_to_trust
 from transports.codecs.problem_json import problem_detail
-from transports.http3.client import Http3Client, Http3Error
+from transports.http3.client import Http3Client, Http3Error, UntrustedError
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
@@ -103,7 +103,7 @@ async def over_grpc(target: Target, model: str, body: Body) -> Body:
     except grpc.aio.AioRpcError as error:
         details = error.details() or ""
         unavailable = error.code() is grpc.StatusCode.UNAVAILABLE and "refused" not in details
-        hint = _shown_nothing(target) if unavailable else ""
+        hint = _in_tls(target, details, cut_off=unavailable)
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             hint = _without_key(target)
         raise PredictError(f"{error.code().name}: {details}{hint}") from error
@@ -122,15 +122,20 @@ def _unanswered(target: Target, error: Exception) -> PredictError:
     said = str(error) or type(error).__name__
     # In TLS 1.3 the server refuses a client without a certificate after the client's handshake.
     cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError))
-    hint = _shown_nothing(target) if cut_off or "CERTIFICATE_REQUIRED" in said else ""
+    untrusted = isinstance(error, UntrustedError)
+    hint = _in_tls(target, said, cut_off=cut_off, untrusted=untrusted)
     return UnansweredError(f"{target.url}: {said}{hint}")
 
 
-def _shown_nothing(target: Target) -> str:
-    """Return a hint for a client in TLS that showed no certificate and was cut off, else ""."""
-    if target.certificate or not target.url.startswith(("https:", "grpcs:")):
+def _in_tls(target: Target, said: str, *, cut_off: bool, untrusted: bool = False) -> str:
+    """Return a hint for who trusts another certificate, or showed none and was cut off, else ""."""
+    if not target.url.startswith(("https:", "grpcs:")):
         return ""
-    return "; the server may ask for a certificate (--certificate)"
+    if untrusted or ("CERTIFICATE_VERIFY_FAILED" in said and "mismatch" not in said):
+        return f"; {whom_to_trust(target.ca)}"
+    if not target.certificate and (cut_off or "CERTIFICATE_REQUIRED" in said):
+        return "; the server may ask for a certificate (--certificate)"
+    return ""
 
 
 def _without_key(target: Target) -> str:

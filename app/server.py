@@ -177,6 +177,11 @@ def _which(model: ModelConfig) -> str:
     return f"model {model.label}: " if model.label else ""
 
 
+def _port_hint(name: str) -> str:
+    flag = f"--{name}-port"
+    return f'; {flag} takes another, 0 any free one (make serve ARGS="{flag} 0")'
+
+
 async def _listen(
     transports: Mapping[str, Transport], engine: Engine, undo: contextlib.AsyncExitStack
 ) -> dict[str, tuple[str, ...]]:
@@ -189,8 +194,7 @@ async def _listen(
             # Without the number, unless the text is the system's own, which names the file.
             why = error if error.filename else error.strerror or error
             taken = error.errno == errno.EADDRINUSE and "unix_path" not in str(why)
-            hint = f"; --{name}-port takes another, 0 any free one" if taken else ""
-            raise StartError(f"{name}: {why}{hint}") from error
+            raise StartError(f"{name}: {why}{_port_hint(name) if taken else ''}") from error
         undo.push_async_callback(transport.stop, 0.0)
     return addresses
 

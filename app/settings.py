@@ -12,6 +12,8 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 # How alike, 0 to 1: two letters changed round in a word of four are a slip, two others are not.
 _CLOSE = 0.75
+# Where a value comes from that nobody has given.
+DEFAULT = "default"
 
 
 class ConfigError(Exception):
@@ -61,7 +63,7 @@ def make_section(
                 f"{setting.origin}: section {name!r} has no key {key!r}{hint(key, [*known, *also])}"
             )
     values = {key: _convert(hints[key], given[key], f"{name}.{key}") for key in given}
-    origins = {key: given[key].origin if key in given else "default" for key in known}
+    origins = {key: given[key].origin if key in given else DEFAULT for key in known}
     try:
         return Section(name, options(**values), origins)
     except ValueError as error:

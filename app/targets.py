@@ -12,6 +12,8 @@ from transports.credential import bearer
 
 # The name in requests over a Unix domain socket, where nobody looks at it.
 LOCAL = "http://localhost"
+# Where a server started in this folder keeps its certificate for development.
+CERTIFICATE = Path(".narsil/tls/certificate.pem")
 
 
 class TargetError(Exception):
@@ -73,7 +75,7 @@ class Target:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as error:
             problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
-            raise TargetError(f"CA file {self.ca} {problem}; pass --ca") from error
+            raise TargetError(f"CA file {self.ca} {problem}; {whom_to_trust(self.ca)}") from error
         if self.certificate is not None:
             try:
                 context.load_cert_chain(self.certificate, self.private_key)
@@ -81,6 +83,14 @@ class Target:
                 message = f"{self.certificate} and {self.private_key} are no usable PEM pair"
                 raise TargetError(f"{message}: {error.strerror}") from error
         return context
+
+
+def whom_to_trust(ca: Path) -> str:
+    """Return the hint for who trusts ``ca``, and not who answers."""
+    return (
+        f"--ca FILE names whom to trust, here {ca}: the certificate for development is"
+        f" {CERTIFICATE} in the folder where the server was started"
+    )
 
 
 def _bytes(path: Path | None) -> bytes | None:

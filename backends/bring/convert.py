@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.bring.kinds import Kind, kind_of
 from backends.checkpoints.read import read_tensors
 from backends.checkpoints.weights import MEAN_HELP, Layer, Weights, averaged, find_weights
 from backends.dlrm.forward.model import Dlrm, Linear, Table
+from backends.dlrm.kinds import Kind, kind_of
 from backends.native_dlrm.convert import convert, write_source
 from backends.native_dlrm.converted import ConvertedManifest
 from backends.native_dlrm.source import Source

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backends.bring.kinds import Kind, kind_of
 from backends.bring.report import Report, TableLine, of_dlrm, widths
 from backends.bring.repository import read_repository
 from backends.checkpoints.read import read_tensors
 from backends.checkpoints.weights import Weights, find_weights
+from backends.dlrm.kinds import Kind, kind_of
 from backends.dlrm.manifest import MODEL_FILE, model_file, read_manifest
 from backends.native_dlrm.converted import read_converted
 from backends.native_dlrm.errors import UnknownModelError

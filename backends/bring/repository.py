@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from backends.bring.kinds import kind_of
 from backends.bring.report import Report
+from backends.dlrm.kinds import kind_of
 from scheduler.errors import LoadError
 
 _CONFIG_FILE = "config.toml"

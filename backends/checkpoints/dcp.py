@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backends.dlrm.kinds import METADATA_FILE
 from scheduler.errors import LoadError
 
-METADATA_FILE = ".metadata"
 # That of a model of a thousand tables in a thousand pieces each is a tenth of it.
 _MOST_METADATA_BYTES = 1 << 30
 _MODULES = (

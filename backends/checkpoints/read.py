@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from backends.checkpoints.dcp import METADATA_FILE, read_dcp
+from backends.checkpoints.dcp import read_dcp
+from backends.dlrm.kinds import METADATA_FILE
 from scheduler.errors import LoadError
 
 Form: TypeAlias = Literal["safetensors", "torch.save", "DCP"]

@@ -4,9 +4,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from backends.dlrm.kinds import Kind, check_served
 from backends.dlrm.manifest import Manifest, file_sha256, model_file, read_manifest, verify
 from backends.dlrm.ranges import MAKE_ONE
 from scheduler.errors import LoadError
+
+_SERVED = frozenset({Kind.ARTIFACT, Kind.TORCHSCRIPT, Kind.PROGRAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ def find_artifact(path: str) -> Artifact:
     if not path:
         raise LoadError("no model: give the path of an artifact folder or a model.pt")
     place = Path(path)
+    check_served(place, _SERVED)
     if place.is_dir():
         manifest = read_manifest(place)
         file = model_file(place)

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.dlrm.forward.model import Bytes, Dlrm, Kind, Linear, Table
+from backends.dlrm.kinds import TENSORS_FILE
 from backends.dlrm.manifest import MANIFEST_FILE, NATIVE_KIND, file_sha256
 from backends.dlrm.typed import typed
 from backends.torchscript_file.archive import bytes_of
 from scheduler.errors import LoadError
 
-TENSORS_FILE = "model.safetensors"
 KIND, FORMAT = NATIVE_KIND, 1
 _LENGTH_BYTES = 8
 _MOST_DIM = 1 << 20

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backends.dlrm.forward.model import Bytes, Dlrm
+from backends.dlrm.kinds import TENSORS_FILE, Kind, check_served
 from backends.dlrm.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -15,13 +16,14 @@ from backends.dlrm.manifest import (
 )
 from backends.dlrm.ranges import MAKE_ONE
 from backends.ids.declared import Declared, declared
-from backends.native_dlrm.converted import TENSORS_FILE, read_converted
+from backends.native_dlrm.converted import read_converted
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
 from scheduler.errors import LoadError
 
 _PROGRAM_SUFFIX = Path(PROGRAM_FILE).suffix
 _PROGRAM = "{} is a torch.export program, which is served with --backend torch_dlrm"
+_SERVED = frozenset({Kind.ARTIFACT, Kind.CONVERTED, Kind.TORCHSCRIPT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ def find_source(path: str, *, verify: bool, copy: bool = False) -> Source:
     if not path:
         raise LoadError("no model: give the path of an artifact folder or a model.pt")
     place = Path(path)
+    check_served(place, _SERVED)
     before = _state(place)
     source = _read(place, verify=verify, copy=copy)
     if _state(place) != before:

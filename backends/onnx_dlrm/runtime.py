@@ -13,6 +13,7 @@ import onnxruntime
 
 from backends.cpus import usable_cpus
 from backends.dlrm.gather import DENSE, Staging
+from backends.dlrm.kinds import Kind, check_served
 from backends.dlrm.manifest import file_sha256
 from backends.dlrm.ranges import MAKE_ONE_ONNX
 from backends.ids.declared import make_rules
@@ -106,6 +107,7 @@ def _find(path: str) -> Path:
     if not path:
         raise LoadError(f"no model: give the path of an ONNX file or a folder with a {MODEL_FILE}")
     place = Path(path)
+    check_served(place, {Kind.ONNX})
     found = place / MODEL_FILE if place.is_dir() else place
     if not found.is_file():
         raise LoadError(f"{found} does not exist; {MAKE_ONE_ONNX.format(path=place)}")

@@ -13,7 +13,7 @@ from backends.ray_pool.cluster import node_of_worker
 from backends.ray_pool.packing import Packed, unpack
 from backends.ray_pool.refused import Refused
 from backends.ray_pool.updated import UpdatedTables
-from scheduler.backend import Backend, Checked, Portable, TableRows, TableSpec
+from scheduler.backend import Backend, Checked, Portable, TableRows, TableSpec, Updatable
 from scheduler.errors import DeviceLostError, LoadError, ServingError
 from scheduler.execute import load_new
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
@@ -55,7 +55,8 @@ class Replica:
             self._failure = str(error)
             return
         self._lanes = threading.BoundedSemaphore(self._backend.lanes)
-        self._tables = UpdatedTables(self._backend)
+        updatable = self._backend if isinstance(self._backend, Updatable) else None
+        self._tables = UpdatedTables(self._backend.spec.name, updatable)
 
     def alive(self) -> Alive:
         """Return that it is, once the model is loaded, or why that failed."""

@@ -3,18 +3,22 @@
 from collections.abc import Callable, Sequence
 
 from backends.ray_pool.refused import Refused
-from scheduler.backend import Backend, TableRows, TableSpec, Updatable
+from scheduler.backend import TableRows, TableSpec, Updatable
 from scheduler.errors import Code, ServingError
 
 _NONE = -1  # the number of no change
 
 
 class UpdatedTables:
-    """Replace rows of ``backend``; ``state`` is the number of the last change, 0 as loaded."""
+    """Replace rows of ``tables`` of the model ``name``, if it has any that can change.
 
-    def __init__(self, backend: Backend) -> None:
+    ``state`` is the number of the last change, 0 as loaded.
+    """
+
+    def __init__(self, name: str, tables: Updatable | None) -> None:
         self.state = 0
-        self._backend = backend
+        self._name = name
+        self._tables = tables
         self._ready: tuple[int, Callable[[], None]] | None = None
 
     def specs(self) -> tuple[TableSpec, ...] | Refused:
@@ -64,8 +68,7 @@ class UpdatedTables:
 
     @property
     def _updatable(self) -> Updatable:
-        if not isinstance(self._backend, Updatable):
-            name = self._backend.spec.name
-            detail = f"model {name!r}: the backend of its replicas takes no embedding updates"
+        if self._tables is None:
+            detail = f"model {self._name!r}: the backend of its replicas takes no embedding updates"
             raise ServingError(Code.UNSUPPORTED, detail)
-        return self._backend
+        return self._tables

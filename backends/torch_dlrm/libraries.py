@@ -4,9 +4,12 @@ To import both takes two seconds of CPU and 400 MB. The fused plan computes with
 """
 
 import contextlib
+import ctypes
 import importlib.util
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,9 +36,31 @@ def libraries_line() -> str:
 def imported() -> Iterator[None]:
     """Import what needs the libraries within the block. Raises LoadError, saying why not."""
     try:
+        _load_without_the_lock()
         yield
     except OSError as error:
         raise LoadError(_why_not(error)) from error
+
+
+def _load_without_the_lock() -> None:
+    """Map PyTorch's libraries before Python does, which holds its lock meanwhile.
+
+    For half a second nobody else would do anything: a model may be loaded beside others that serve.
+    What cannot be mapped is left to the import, which says why; so is a CUDA build, which looks
+    for its libraries in places of its own.
+    """
+    if "torch" in sys.modules or not sys.platform.startswith("linux"):
+        return
+    libraries = _folder("torch") / "lib"
+    if (libraries / "libtorch_cuda.so").exists():
+        return
+    # A function of C's that is called through ctypes runs without the lock; CDLL itself does not.
+    # Neither of them knows of Python. The first is what torch itself begins with, in this mode.
+    dlopen = ctypes.CDLL(None).dlopen
+    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for name, mode in (("libtorch_global_deps.so", os.RTLD_GLOBAL), ("libtorch.so", 0)):
+        if (libraries / name).is_file():
+            dlopen(os.fsencode(libraries / name), os.RTLD_NOW | mode)
 
 
 def _why_not(error: OSError) -> str:

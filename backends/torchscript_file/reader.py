@@ -66,7 +66,7 @@ def _without_code(archive: Archive) -> str:
     if _TREE in names:
         return (
             "holds what torch.save wrote, not a scripted module; "
-            "of a state dict, make an artifact with: narsil export --state-dict"
+            "of a state dict, make an artifact with: narsil export --from"
         )
     return "is no TorchScript file: it has no code"
 

@@ -111,6 +111,7 @@ def test_a_taken_port_ends_the_command_and_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert port in done.stderr
     assert "; --http-port takes another" in done.stderr
+    assert '(make serve ARGS="--http-port 0")' in done.stderr
     assert "Traceback" not in done.stderr
 
 

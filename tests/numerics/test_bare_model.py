@@ -135,5 +135,7 @@ def test_a_file_that_is_no_torchscript_is_a_load_error(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(3)}, tmp_path / "state.pt")
     with pytest.raises(LoadError, match=r"text\.pt is no TorchScript file: File is not a zip"):
         load(tmp_path / "text.pt")
-    with pytest.raises(LoadError, match=r"what torch.save wrote, .* narsil export --state-dict$"):
+    with pytest.raises(
+        LoadError, match=r"\(state dict\) is not served as it is: narsil inspect .* --from"
+    ):
         load(tmp_path / "state.pt")

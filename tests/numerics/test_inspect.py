@@ -10,7 +10,7 @@ import torch
 
 from backends.bring.convert import main as convert
 from backends.bring.inspect import main as inspect
-from backends.checkpoints.dcp import METADATA_FILE
+from backends.dlrm.kinds import METADATA_FILE
 from backends.dlrm.manifest import MODEL_FILE, PROGRAM_FILE, read_manifest
 from backends.torch_dlrm.export.golden import OUTPUT
 from backends.torch_dlrm.export.quiet import quiet

@@ -64,7 +64,7 @@ def test_after_a_rollback_nothing_is_in_force_and_no_number_comes_again() -> Non
 
 def test_what_was_prepared_is_written_once_it_is_wanted_and_only_as_what_it_was() -> None:
     backend = UpdatableFake()
-    tables = UpdatedTables(backend)
+    tables = UpdatedTables("fake", backend)
     assert tables.prepare(1, delta(value=5.0).tables) is None
     assert not backend.stored[TABLES[0]].any()
     early = tables.commit(2)
@@ -81,7 +81,7 @@ def test_what_was_prepared_is_written_once_it_is_wanted_and_only_as_what_it_was(
 
 def test_who_catches_up_forgets_what_it_had_and_has_what_others_have() -> None:
     backend = UpdatableFake()
-    tables = UpdatedTables(backend)
+    tables = UpdatedTables("fake", backend)
     tables.prepare(1, delta(rows=(8,)).tables)
     tables.commit(1)
     tables.catch_up(7, [*delta(rows=(1, 2)).tables, *delta(rows=(2,), value=3.0).tables])
@@ -93,7 +93,7 @@ def test_a_write_that_a_batch_holds_up_leaves_all_as_it_was_and_one_that_breaks_
     None
 ):
     backend = UpdatableFake()
-    tables = UpdatedTables(backend)
+    tables = UpdatedTables("fake", backend)
     backend.fault = ServingError(Code.UNAVAILABLE, "not updated: a batch computes")
     tables.prepare(1, delta().tables)
     assert isinstance(tables.commit(1), Refused)
@@ -106,7 +106,7 @@ def test_a_write_that_a_batch_holds_up_leaves_all_as_it_was_and_one_that_breaks_
 
 
 def test_a_backend_without_updates_says_so() -> None:
-    tables = UpdatedTables(_loaded(FakeBackend(FakeBackend.Options())))
+    tables = UpdatedTables("fake", None)
     refusals = tables.specs(), tables.prepare(1, ()), tables.roll_back(1)
     for refused in refusals:
         assert isinstance(refused, Refused)

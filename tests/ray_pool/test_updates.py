@@ -42,6 +42,11 @@ def options(artifact: Path, cache: Path, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+WHOLE: dict[str, object] = {}
+BY_ROWS = {"shard": "tables", "plan": "row_wise", "min_replicas": 1}
+BY_DENSE_ACTOR = {"shard": "tables", "plan": "row_wise", "dense": "actor", "min_replicas": 1}
+
+
 def new_rows(backend: NativeDlrmBackend, name: str, value: float) -> Delta:
     """Return a delta that fills every row of every table with ``value``."""
     tables = tuple(
@@ -78,18 +83,33 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+async def applied_at_last(engine: Engine, delta: Delta) -> None:
+    """Apply ``delta``, as a client does that is told to come back: shards may have no second."""
+    while True:
+        try:
+            await apply(engine, delta)
+        except ServingError as error:
+            if error.code is not Code.UNAVAILABLE:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
 async def killed(engine: Engine, backend: RayPoolBackend, local: NativeDlrmBackend) -> None:
-    """Kill one replica, and ask until there are as many again: every answer has the updates."""
-    victim = min(backend.processes())
+    """Kill one actor, and ask until there are as many again: every answer has the updates."""
+    count, victim = len(backend.processes()), min(backend.processes())
     os.kill(victim, signal.SIGKILL)
-    while victim in backend.processes() or len(backend.processes()) < 2:
+    while victim in backend.processes() or len(backend.processes()) < count:
         assert await all_answer(engine, local)
 
 
-async def test_every_replica_has_an_update_also_one_that_was_made_anew_and_a_rollback_undoes_it(
-    serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend
-) -> None:
-    async with serve(**options(small_artifact, kernel_cache)) as (engine, backend):
+@pytest.mark.parametrize("kind", [WHOLE, BY_ROWS, BY_DENSE_ACTOR], ids=str)
+async def test_every_actor_has_an_update_also_one_that_was_made_anew_and_a_rollback_undoes_it(
+    serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend,
+    kind: dict[str, object],
+) -> None:  # fmt: skip
+    async with serve(**options(small_artifact, kernel_cache, **kind)) as (engine, backend):
         assert backend.update_tables() == local.update_tables()
         before = score(local, random_request(engine.spec(""), 20, seed=0))
         for number, value in enumerate((0.3, -0.2)):
@@ -107,10 +127,12 @@ async def test_every_replica_has_an_update_also_one_that_was_made_anew_and_a_rol
         assert await all_answer(engine, local)
 
 
+@pytest.mark.parametrize("kind", [WHOLE, BY_ROWS], ids=str)
 async def test_no_request_sees_rows_as_they_were_after_another_has_seen_them_as_they_are(
-    serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend
-) -> None:
-    async with serve(**options(small_artifact, kernel_cache)) as (engine, backend):
+    serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend,
+    kind: dict[str, object],
+) -> None:  # fmt: skip
+    async with serve(**options(small_artifact, kernel_cache, **kind)) as (engine, backend):
         request = random_request(engine.spec(""), 30, seed=5)
         states = [score(local, request)]
         deltas = [new_rows(local, f"{number}", 0.1 * (number + 1)) for number in range(4)]
@@ -132,7 +154,7 @@ async def test_no_request_sees_rows_as_they_were_after_another_has_seen_them_as_
         for number, delta in enumerate(deltas):
             if number == 2:
                 os.kill(min(backend.processes()), signal.SIGKILL)
-            await apply(engine, delta)
+            await applied_at_last(engine, delta)
             applied, count = time.perf_counter(), len(seen)
             await until(lambda count=count: len(seen) > count + 20)  # type: ignore[misc]
             assert all(state > number for began_s, _, state in seen[count:] if began_s >= applied)
@@ -145,14 +167,32 @@ async def test_no_request_sees_rows_as_they_were_after_another_has_seen_them_as_
         assert state >= newest
 
 
-async def test_tables_that_are_shared_out_take_no_updates_and_say_why(
+async def test_a_shard_that_dies_before_it_writes_has_the_update_once_it_is_back(
     serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend
 ) -> None:
-    shared = options(small_artifact, kernel_cache, shard="tables", min_replicas=1)
-    async with serve(**shared) as (engine, _):
-        with pytest.raises(ServingError, match=r"--shard tables.*take no embedding") as caught:
-            await apply(engine, new_rows(local, "one", 0.1))
-        assert caught.value.code is Code.UNSUPPORTED
+    async with serve(**options(small_artifact, kernel_cache, **BY_ROWS)) as (engine, backend):
+        delta = new_rows(local, "one", 0.4)
+        write = backend.prepare_update(delta.tables)
+        os.kill(min(backend.processes()), signal.SIGKILL)
+        await asyncio.to_thread(write)
+        local.prepare_update(delta.tables)()
+        assert await all_answer(engine, local)
+        assert await asyncio.to_thread(backend.roll_back) == local.roll_back()
+        assert await all_answer(engine, local)
+
+
+async def test_an_update_that_one_shard_cannot_have_changes_no_other(
+    serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend
+) -> None:
+    async with serve(**options(small_artifact, kernel_cache, **BY_ROWS)) as (engine, backend):
+        (table, *_), request = local.update_tables(), random_request(engine.spec(""), 20, seed=1)
+        values = np.full((table.rows, table.dim), 0.5, np.float32)
+        values[-1] = np.float32(3e38)
+        every = TableRows(table.name, np.arange(table.rows), values)
+        with pytest.raises(ServingError, match=rf"table '{table.name}, of which row 0 is row \d+'"):
+            await apply(engine, Delta("large", (every,)))
+        assert same((await engine.infer(request)).outputs["default"], score(local, request))
+        assert backend.roll_back() == 0
 
 
 async def test_values_that_no_replica_can_store_change_nothing(

@@ -154,6 +154,10 @@ def test_a_fault_in_either_layout_is_named(
     ("change", "words"),
     [
         (lambda d: d.update(float_features="x"), 'float_features is "x"'),
+        (
+            lambda d: d.update(float_features=[0.1, 2, 3]),
+            "float_features is a flat list of 3 values, expected a list of 3 numbers for each row",
+        ),
         (lambda d: d["float_features"].pop(), "user has 2 rows, the request has 1"),
         (lambda d: d["float_features"].__setitem__(1, 5), "row 1 is 5, expected a list of 3"),
         (lambda d: d["float_features"][1].pop(), "row 1 has 2 values, expected 3"),

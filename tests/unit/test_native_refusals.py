@@ -12,9 +12,9 @@ import pytest
 
 from backends.dlrm.artifact import find_artifact
 from backends.dlrm.forward.model import Dlrm
+from backends.dlrm.kinds import TENSORS_FILE
 from backends.dlrm.manifest import MANIFEST_FILE, MODEL_FILE, PROGRAM_FILE, file_sha256
 from backends.native_dlrm.convert import convert
-from backends.native_dlrm.converted import TENSORS_FILE
 from backends.native_dlrm.graph import read_forward
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.recognise import recognise

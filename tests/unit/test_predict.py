@@ -3,9 +3,12 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from app import predict
@@ -13,7 +16,17 @@ from app.access.guard import Guard
 from backends.fake import FakeBackend
 from scheduler.types import InferRequest
 from tests.fixtures.serving import serving
+from transports.base import Transport
+from transports.grpc.server import GrpcTransport
+from transports.http.server import HttpTransport
 from transports.http3.certificate import development_certificate
+from transports.http3.server import Http3Transport
+
+INPUTS: dict[str, Any] = {
+    "float_features": np.ones((1, 3), np.float32),
+    "id_list_features.lengths": np.ones((2, 1), np.int32),
+    "id_list_features.values": np.ones(2, np.int64),
+}
 
 
 @pytest.fixture
@@ -87,16 +100,57 @@ async def test_an_unknown_model_is_answered_with_the_detail_alone(
     assert capsys.readouterr().err == "narsil predict: 404: no model 'foo'; served: fake\n"
 
 
-async def test_a_certificate_of_another_ca_fails_with_one_sentence(
-    request_file: Path, certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+async def in_tls(certificates: Path) -> AsyncIterator[dict[str, str]]:
+    """Where a fake model listens on every transport in TLS."""
+    own = development_certificate(certificates, datetime.now(UTC))
+    certificate, key = str(own.certificate), str(own.private_key)
+    async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
+        transports: dict[str, Transport] = {
+            "http": HttpTransport(
+                HttpTransport.Options(port=0, certificate=certificate, private_key=key)
+            ),
+            "grpc": GrpcTransport(
+                GrpcTransport.Options(port=0, certificate=certificate, private_key=key)
+            ),
+        }
+        started = {name: await each.start(served.engine) for name, each in transports.items()}
+        urls = {"http3": served.urls["http3"], **{name: url for name, (url,) in started.items()}}
+        yield {name: url.replace("127.0.0.1", "localhost") for name, url in urls.items()}
+        for each in transports.values():
+            await each.stop(0)
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http", "http3"])
+async def test_a_certificate_of_another_ca_fails_with_one_sentence_that_says_whom_to_trust(
+    transport: str, in_tls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = development_certificate(tmp_path, datetime.now(UTC)).certificate
+    np.savez(tmp_path / "request.npz", **INPUTS)
+    flags = ["--transport", transport, "--url", in_tls[transport], "--ca", str(other)]
+    command = [str(tmp_path / "request.npz"), *flags]
+    assert await asyncio.to_thread(predict.main, command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "certificate in certificate chain" in line
+    assert f"; --ca FILE names whom to trust, here {other}: the certificate for development is" in (
+        line
+    )
+    assert "--certificate" not in line
+
+
+async def test_a_certificate_of_another_name_is_no_matter_of_whom_to_trust(
+    certificates: Path, request_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = Http3Transport.Options(host="127.0.0.2", port=0, certificate_dir=str(certificates))
     async with serving(FakeBackend(FakeBackend.Options()), certificates) as served:
-        url = served.urls["http3"].replace("127.0.0.1", "localhost")
-        flags = ["--transport", "http3", "--url", url, "--ca", str(other)]
-        assert await asyncio.to_thread(predict.main, [str(request_file), *flags]) == 1
-    reason = "self-signed certificate in certificate chain"
-    assert capsys.readouterr().err == f"narsil predict: {url}: {reason}\n"
+        transport = Http3Transport(elsewhere)
+        url, *_ = await transport.start(served.engine)
+        command = [str(request_file), "--transport=http3", f"--url={url}", f"--ca={served.ca}"]
+        assert await asyncio.to_thread(predict.main, command) == 1
+        await transport.stop(0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hostname '127.0.0.2' doesn't match" in line
+    assert "--ca" not in line
 
 
 @pytest.mark.parametrize("flags", [["--priority=-1"], ["--timeout-ms=0"], ["--timeout-ms=nan"]])

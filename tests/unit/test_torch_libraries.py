@@ -1,5 +1,7 @@
-"""A CUDA build where the driver's libraries are not."""
+"""PyTorch and FBGEMM as libraries: mapped beforehand, or not there."""
 
+import importlib.util
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,3 +42,25 @@ def test_a_library_that_is_missing_is_named_and_so_is_the_driver_it_comes_with(
     with pytest.raises(LoadError, match=f"cannot be loaded: {missing}: cannot open") as refused:
         TorchDlrmBackend(TorchDlrmOptions(path=str(tmp_path), device="cuda:0")).load()
     assert ("--gpus all" in str(refused.value)) == hinted
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from backends.torch_dlrm.libraries import imported
+
+with imported():
+    print("torch" in sys.modules, "/libtorch_cpu.so" in Path("/proc/self/maps").read_text())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the import does it all")
+def test_the_libraries_of_a_cpu_build_are_mapped_before_python_imports_them() -> None:
+    found = importlib.util.find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+    cuda = Path(found.origin).with_name("lib") / "libtorch_cuda.so"
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.split() == ["False", str(not cuda.exists())]

@@ -24,7 +24,7 @@ from transports.codecs.strict_json import shown
 def decode(document: dict[str, Any], spec: ModelSpec) -> tuple[int, dict[str, Array]]:
     """Return the rows and the key-major inputs. Raises ServingError naming the fault."""
     columns = features(document, spec) if SPARSE in document else {}
-    rows = _rows(document, columns)
+    rows = _rows(document, columns, spec)
     check_rows(rows, spec)
     _check_columns(columns, rows)
     inputs: dict[str, Array] = {}
@@ -35,13 +35,19 @@ def decode(document: dict[str, Any], spec: ModelSpec) -> tuple[int, dict[str, Ar
     return rows, inputs
 
 
-def _rows(document: dict[str, Any], columns: dict[str, Any]) -> int:
+def _rows(document: dict[str, Any], columns: dict[str, Any], spec: ModelSpec) -> int:
     if DENSE not in document:
         first: Any = next(iter(columns.values()), [])
         return len(first) if type(first) is list else 0
     dense = document[DENSE]
     if type(dense) is not list:
         raise invalid(f"{DENSE} is {shown(dense)}, expected a list of rows")
+    if dense and type(dense[0]) in {int, float}:  # else its values would be counted as rows
+        raise invalid(
+            f"{DENSE} is a flat list of {len(dense)} values, expected a list of"
+            f" {dense_width(spec)} numbers for each row, as in [[0.1, ...]]; a flat list needs the"
+            " field rows"
+        )
     return len(dense)
 
 

@@ -13,16 +13,23 @@ from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamReset
+from aioquic.quic.packet import QuicErrorCode
+from aioquic.tls import AlertDescription
 
 from transports.http3.bridge import Headers
 from transports.http3.quic import QuicProtocol
 from transports.http3.udp import UdpTransport
 
 CONNECT_TIMEOUT_S = 10.0
+_BAD_CERTIFICATE = QuicErrorCode.CRYPTO_ERROR + AlertDescription.bad_certificate
 
 
 class Http3Error(Exception):
     """Say why there is no answer: the connection or the stream has ended."""
+
+
+class UntrustedError(Http3Error):
+    """Say why the server's certificate is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,11 @@ class _ClientProtocol(QuicProtocol):
         if isinstance(event, HandshakeCompleted) and not self._ready.done():
             self._ready.set_result(None)
         elif isinstance(event, ConnectionTerminated):
-            self._end(event.reason_phrase or f"connection closed, code {event.error_code:#x}")
+            reason = event.reason_phrase or f"connection closed, code {event.error_code:#x}"
+            # A certificate of another name than asked for has the same code.
+            other_name = reason.startswith("hostname ")
+            bad = event.error_code == _BAD_CERTIFICATE and not other_name
+            self._end(UntrustedError(reason) if bad else Http3Error(reason))
         elif isinstance(event, StreamReset) and event.stream_id in self._pending:
             self._pending[event.stream_id].fail(f"stream reset, code {event.error_code:#x}")
         for http_event in self._http.handle_event(event):
@@ -159,10 +170,10 @@ class _ClientProtocol(QuicProtocol):
         if event.stream_ended:
             pending.finish()
 
-    def _end(self, reason: str) -> None:
-        self._ended = reason
+    def _end(self, error: Http3Error) -> None:
+        self._ended = reason = str(error)
         if not self._ready.done():
-            self._ready.set_exception(Http3Error(reason))
+            self._ready.set_exception(error)
         for pending in self._pending.values():
             pending.fail(reason)
 
@@ -173,7 +184,7 @@ def _check_ca(ca: Path) -> None:
         ssl.create_default_context(cafile=ca)
     except OSError as error:
         problem = "not found" if isinstance(error, FileNotFoundError) else "not readable as PEM"
-        raise Http3Error(f"CA file {ca} {problem}") from error
+        raise UntrustedError(f"CA file {ca} {problem}") from error
 
 
 async def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

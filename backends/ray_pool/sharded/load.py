@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from backends.cpus import usable_cpus
-from backends.dlrm.forward.model import row_bytes
+from backends.dlrm.forward.model import Table, row_bytes
 from backends.ids.declared import make_rules
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout
@@ -22,8 +22,10 @@ from backends.ray_pool.replicated import bounds_of
 from backends.ray_pool.sharded.dense import make_lane
 from backends.ray_pool.sharded.join import place
 from backends.ray_pool.sharded.plan import Plan, TableSize, make_plan
+from backends.ray_pool.sharded.routes import Names
 from backends.ray_pool.sharded.runtime import Parts, Sharded
 from backends.ray_pool.sharded.shard import Part, Shard, identity_of
+from scheduler.backend import TableSpec
 from scheduler.errors import LoadError
 from scheduler.types import ModelSpec
 
@@ -70,7 +72,10 @@ def assemble(
     properties = {**made[0][1].properties, "lanes": str(count), "shards": _shown(plan)}
     spec = _spec(native, source, (layout, rules), properties)
     means = [number for number, table in enumerate(source.dlrm.tables) if table.mean]
-    parts = Parts(layout, plan, placement, source.dlrm.dim, means, start(plan))
+    parts = Parts(
+        layout, table_specs(source.dlrm.tables), Names.of(source.dlrm.tables), plan, placement,
+        source.dlrm.dim, means, start(plan), options.patience_s,
+    )  # fmt: skip
     sharded = Sharded(spec, rules, parts, [lane for lane, _ in made])
     try:
         for rows in {1, spec.max_batch_rows}:
@@ -79,6 +84,11 @@ def assemble(
         sharded.close()
         raise
     return sharded
+
+
+def table_specs(tables: Sequence[Table]) -> tuple[TableSpec, ...]:
+    """Return what updates can change of ``tables``."""
+    return tuple(TableSpec(each.feature, len(each.data), each.dim, each.kind) for each in tables)
 
 
 def _spec(

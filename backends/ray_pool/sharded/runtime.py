@@ -1,6 +1,5 @@
 """A model served by shards: ids go out to where their rows are, pooled vectors come back."""
 
-import queue
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,15 +8,18 @@ from typing import Any
 import numpy as np
 
 from backends.dlrm.gather import DENSE
+from backends.dlrm.turnstile import Turnstile
 from backends.ids.rules import IdRules
 from backends.jagged import JaggedLayout, coalesce
-from backends.ray_pool.fanout import FixedTables
+from backends.ray_pool.fanout import Fanout
 from backends.ray_pool.pool import Call, Pool
 from backends.ray_pool.sharded.dense import DenseLane
 from backends.ray_pool.sharded.join import Placement, join
 from backends.ray_pool.sharded.plan import Plan
+from backends.ray_pool.sharded.routes import Names
 from backends.ray_pool.sharded.split import Floats, PieceIds, split
-from scheduler.backend import Checked, Compute
+from backends.ray_pool.sharded.updates import SharedOut
+from scheduler.backend import Checked, Compute, TableSpec
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
 
 # A result that is larger Ray puts into shared memory, and moves from there to another machine in
@@ -28,17 +30,20 @@ _MOST_CHUNKS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Where rows are: by ``plan``, each part behind one of ``pools``.
+    """Where rows of ``tables`` are: by ``plan``, each part behind one of ``pools``.
 
-    Bags of ``means`` are averaged, once they are added up.
+    Bags of ``means`` are averaged, once they are added up. An update may take ``patience_s``.
     """
 
     layout: JaggedLayout
+    tables: tuple[TableSpec, ...]
+    names: Names
     plan: Plan
     placement: Placement
     dim: int
     means: Sequence[int]
     pools: Sequence[Pool]
+    patience_s: float
 
 
 class Sharded:
@@ -49,15 +54,11 @@ class Sharded:
     ) -> None:
         self.spec = spec
         self.lanes = len(lanes)
-        self.tables = FixedTables(
-            f"model {spec.name!r}: tables that are shared out (--shard tables) take no embedding"
-            " updates: load the model anew, or serve whole replicas"
-        )
         self._rules = rules
         self._parts = parts
-        self._lanes: queue.SimpleQueue[DenseLane] = queue.SimpleQueue()
-        for lane in lanes:
-            self._lanes.put(lane)
+        self._lanes = Turnstile(lanes)
+        fanouts = [Fanout(pool, (), parts.patience_s, alone=False) for pool in parts.pools]
+        self.tables = SharedOut(parts.tables, parts.names, parts.plan, fanouts, self._lanes)
 
     def check(self, request: InferRequest) -> Checked | None:
         """Make rows of ids; refuse what a lookup would misread. Raises ServingError."""
@@ -89,9 +90,9 @@ class Sharded:
     def _compute(
         self, dense: Array, lengths: Array, parts: Sequence[PieceIds]
     ) -> Mapping[str, Array]:
-        pooled = self._pooled(parts)
-        lane = self._lanes.get()
+        home, lane = self._lanes.take()  # before the parts are asked: who holds the lanes has all
         try:
+            pooled = self._pooled(parts)
             rows = lane.pooled[: len(dense)]
             join(self._parts.placement, pooled, rows)
             for table in self._parts.means:
@@ -99,7 +100,7 @@ class Sharded:
                 rows[:, self._parts.placement.slots[table]] /= counts[:, None]
             scores = lane.run(dense)
         finally:
-            self._lanes.put(lane)
+            home.put(lane)
         return {self.spec.outputs[0].name: scores}
 
     def _pooled(self, parts: Sequence[PieceIds]) -> list[list[Floats]]:

@@ -2,21 +2,30 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from backends.compiled.rows import find_rows_kernel
 from backends.dlrm.forward.layout import PLACE, table_layout
 from backends.dlrm.forward.model import Dlrm, Table
+from backends.dlrm.live import LiveTable, LiveTables
 from backends.native_dlrm.check import check_rows
 from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
+from backends.ray_pool.refused import Refused
 from backends.ray_pool.sharded.plan import Piece
+from backends.ray_pool.sharded.routes import Names
 from backends.ray_pool.sharded.split import Floats, PieceIds
-from scheduler.errors import LoadError
+from backends.ray_pool.updated import UpdatedTables
+from scheduler.backend import TableRows, TableSpec
+from scheduler.errors import LoadError, ServingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,19 @@ class Part:
     options: NativeDlrmOptions
     identity: str
     pieces: tuple[Piece, ...]
+
+
+class Unheld:
+    """No lanes: who asks for an update keeps every batch out."""
+
+    def idle(self) -> bool:
+        """Return True."""
+        return True
+
+    def held(self, timeout_s: float | None) -> AbstractContextManager[None]:
+        """Hold nothing."""
+        del timeout_s
+        return nullcontext()
 
 
 class Shard:
@@ -47,12 +69,16 @@ class Shard:
                 f" than at the gateway, {part.identity}"
             )
         self._dlrm = _pieces_of(source.dlrm, part.pieces)
+        cache = Path(part.options.cache_dir)
+        live = _live(source.dlrm, part.pieces)
+        find_faster = partial(find_rows_kernel, cache)
+        self._tables = UpdatedTables(source.name, LiveTables(live, Unheld(), find_faster))
         if part.options.verify:
             check_rows(self._dlrm)
         # Numba is for the workers only: 100 MB that the gateway does without.
         from backends.native_dlrm.jit import keep_compiled_in  # noqa: PLC0415
 
-        keep_compiled_in(Path(part.options.cache_dir))
+        keep_compiled_in(cache)
         self._layout = table_layout(self._dlrm)
         self._layout[:, PLACE] -= 1  # no dense vector comes before these
         lengths = np.ones((len(part.pieces), 2), np.int32)
@@ -61,7 +87,29 @@ class Shard:
 
     def alive(self) -> Alive:
         """Return that it is, or why it cannot serve."""
-        return Alive(os.getpid(), node_of_worker(), failure=self._failure)
+        if self._failure:
+            return Alive(os.getpid(), node_of_worker(), failure=self._failure)
+        return Alive(os.getpid(), node_of_worker(), state=self._tables.state)
+
+    def prepare_update(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
+        """Make of ``tables`` what is stored; ``commit_update`` writes it as ``state``."""
+        return self._tables.prepare(state, tables)
+
+    def commit_update(self, state: int) -> Refused | None:
+        """Write what was prepared, while nobody asks."""
+        return self._tables.commit(state)
+
+    def roll_back(self, state: int) -> int | Refused:
+        """Restore every row as it was loaded; return how many were replaced."""
+        return self._tables.roll_back(state)
+
+    def catch_up(self, state: int, tables: Sequence[TableRows]) -> Alive:
+        """Be as others are: ``tables`` on top of what was loaded. Returns what ``alive`` does."""
+        try:
+            self._tables.catch_up(state, tables)
+        except ServingError as error:
+            return Alive(os.getpid(), node_of_worker(), failure=f"cannot catch up: {error}")
+        return self.alive()
 
     def pool_in(self, chunks: int, wanted: PieceIds) -> Floats | list[Floats]:
         """Return what ``pool`` does, its rows in so many ``chunks`` of one result each."""
@@ -96,6 +144,17 @@ def _pieces_of(dlrm: Dlrm, pieces: tuple[Piece, ...]) -> Dlrm:
     )
     # Each vector's place is one more than its position: the dense vector comes before them.
     return dataclasses.replace(dlrm, tables=tables, interacted=tuple(range(len(tables))))
+
+
+def _live(dlrm: Dlrm, pieces: Sequence[Piece]) -> list[LiveTable]:
+    names = Names.of(dlrm.tables)
+    found = []
+    for piece in names.written(pieces):
+        table = dlrm.tables[piece.table]
+        spec = TableSpec(names.piece(piece), piece.rows, table.dim, table.kind)
+        rows = dlrm.writable(table)[piece.first : piece.first + piece.rows]
+        found.append(LiveTable(spec, rows))
+    return found
 
 
 def _piece(table: Table, rows: slice) -> Table:
