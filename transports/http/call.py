@@ -1,4 +1,4 @@
-"""One inference request over HTTP, whatever its protocol, in plain ASGI.
+"""One inference request over HTTP, whatever its protocol.
 
     path -> Target -> head -> body -> Form.decode -> engine -> Encode -> answer
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from scheduler.access import Caller
 from scheduler.engine import Engine
@@ -22,13 +22,13 @@ from scheduler.observer import Answered
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing, Trace
 from transports.codecs.strict_json import shown
 from transports.http.access import caller_of
+from transports.http.asked import Asked
 from transports.http.body import Body
 from transports.http.coding import MIN_PACKED_BYTES, packed
 from transports.http.disconnect import unless_client_leaves
 from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head, span_of
 from transports.http.intake import Intake
 from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
-from transports.http.whole import answer
 from transports.named import Named, named
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -67,11 +67,11 @@ class Calls:
         self._engine = engine
         self._intake = intake
 
-    async def answer(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request and tell the observer."""
+    async def answer(self, target: Target, asked: Asked, receive: Receive) -> None:
+        """Answer one request, whose body ``receive`` has, and tell the observer."""
         started = time.perf_counter()
         body = Body(receive, self._intake)
-        call = _Call(self._engine, body, scope, receive, send)
+        call = _Call(self._engine, body, asked, receive)
         call.trace = span_of(self._engine.observer, call.headers, started)
         try:
             await call.answer(target)
@@ -83,17 +83,14 @@ class Calls:
 class _Call:
     """One request, from its head to its answer."""
 
-    def __init__(
-        self, engine: Engine, body: Body, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, engine: Engine, body: Body, asked: Asked, receive: Receive) -> None:
         self._engine = engine
         self._body = body
-        self._scope = scope
+        self._asked = asked
         self._receive = receive
-        self._send = send
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = asked.headers
         self.trace: Trace | None = None
-        self._http1 = scope["http_version"].startswith("1")
+        self._http1 = asked.version.startswith("1")
         self._id = own_id(self.headers)
         self._named = Named()
         self._rows = 0
@@ -118,8 +115,8 @@ class _Call:
             detail=self._detail,
             trace_id=self.trace.trace_id if self.trace else own_trace(self.headers),
             trace=self.trace,
-            operation=f"{self._scope['method']} {self._scope['path']}",
-            protocol=self._scope["http_version"],
+            operation=f"{self._asked.method} {self._asked.path}",
+            protocol=self._asked.version,
             http_status=self._status,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
@@ -141,14 +138,14 @@ class _Call:
             # A client that does not read its answer must not hold what others may send.
             self._body.release()
             self._complete(HTTPStatus.OK, headers, body)
-            await answer(self._scope, self._send, HTTPStatus.OK, headers, body)
+            await self._asked.answer(HTTPStatus.OK, headers, body)
 
     async def _scores(self, target: Target) -> tuple[Headers, bytes]:
-        if self._scope["method"] != "POST":
-            detail = f"{shown(self._scope['method'])} is not supported here, send POST"
+        if self._asked.method != "POST":
+            detail = f"{shown(self._asked.method)} is not supported here, send POST"
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
         # Before anything of its body is read.
-        self._caller = caller_of(self._engine, self._scope["path"], self.headers)
+        self._caller = caller_of(self._engine, self._asked.path, self.headers)
         head = parse_head(self.headers)
         form = target.form(self.headers)
         body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
@@ -195,14 +192,12 @@ class _Call:
         swallow = self._http1 and not self._body.complete
         if swallow:
             headers.append((b"connection", b"close"))
-        body = problem.body(self._scope["path"])
+        body = problem.body(self._asked.path)
         self._complete(problem.status, headers, body)
-        start = {"type": "http.response.start", "status": problem.status, "headers": headers}
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body, "more_body": swallow})
         if swallow:
-            await self._body.drain()
-            await self._send({"type": "http.response.body"})
+            await self._asked.answer_early(problem.status, headers, body, self._body.drain)
+        else:
+            await self._asked.answer(problem.status, headers, body)
 
     def _complete(self, status: int, headers: Headers, body: bytes) -> None:
         """Add to ``headers`` what every answer has; note the answer."""
