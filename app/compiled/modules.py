@@ -33,8 +33,8 @@ MODULES = {
         "budget calls connection head messages opening output replies streams wire"
     ),
     "transports.http": (
-        "access app asked body call coding connection disconnect exchange flow head inference oip"
-        " oip_body page_cycle parsing predict problem protocol receiving refusal request_head"
+        "access app asked body call coding connection disconnect exchange flow head idle inference"
+        " oip oip_body page_cycle parsing predict problem protocol receiving refusal request_head"
         " standing unsent whole"
     ),
     "transports.http3": (

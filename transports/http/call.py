@@ -9,7 +9,6 @@ bare protocol, FastAPI twice as much.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from scheduler.access import Caller
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
+from scheduler.often import often_made
 from scheduler.types import InferRequest, InferResponse, ModelSpec, Timing, Trace
 from transports.codecs.strict_json import shown
 from transports.http.access import caller_of
@@ -36,7 +36,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 Encode: TypeAlias = Callable[[InferResponse], tuple[Headers, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Form:
     """How one body is read and its answer written: all that a protocol has of its own.
 
@@ -48,7 +48,7 @@ class Form:
     decode: Callable[[bytes, ModelSpec], tuple[InferRequest, Encode]]
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class Target:
     """What a path asks for: a model ("" is the only one) in a version ("" is the latest).
 

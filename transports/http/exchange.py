@@ -45,7 +45,8 @@ class Exchange(Asked):
         self._held_bytes = 0
         self._whole = self._gone = self._started = self._complete = False
         self._waits_to_be_asked = waits_to_be_asked(head.headers)
-        self._news = asyncio.Event()
+        self._changed = False
+        self._news: asyncio.Event | None = None  # made if somebody has to wait
         self._error: ServingError | HttpError | None = None
         self._told: Ended | None = None
 
@@ -66,12 +67,12 @@ class Exchange(Asked):
         self._held_bytes += len(piece)
         if self._held_bytes > HIGH_WATER_LIMIT:
             self._connection.flow.pause_reading()
-        self._news.set()
+        self._tell()
 
     def end(self) -> None:
         """Note that its body is whole."""
         self._whole = True
-        self._news.set()
+        self._tell()
 
     def leave(self) -> None:
         """Note that nobody takes an answer any more."""
@@ -80,7 +81,7 @@ class Exchange(Asked):
 
     def wake(self) -> None:
         """Look at what may have come to an end."""
-        self._news.set()
+        self._tell()
         self._look()
 
     async def run(self) -> None:
@@ -119,8 +120,7 @@ class Exchange(Asked):
             self._waits_to_be_asked = False
         if not self._gone and not self._complete:
             connection.flow.resume_reading()
-            await self._news.wait()
-            self._news.clear()
+            await self._change()
         if self._gone or self._complete:
             message: Message = {"type": "http.disconnect"}
         else:
@@ -140,7 +140,7 @@ class Exchange(Asked):
         ):
             return None
         self._connection.flow.resume_reading()
-        self._news.clear()
+        self._changed = False
         return self._next()
 
     def watch(self, told: Ended | None) -> None:
@@ -163,6 +163,18 @@ class Exchange(Asked):
         await drain()
         if await self._writable():
             self._finish()
+
+    def _tell(self) -> None:
+        self._changed = True
+        if self._news is not None:
+            self._news.set()
+
+    async def _change(self) -> None:
+        if not self._changed:
+            self._news = asyncio.Event()
+            await self._news.wait()
+            self._news = None
+        self._changed = False
 
     def _next(self) -> Message:
         pieces = self._pieces

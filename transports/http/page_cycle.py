@@ -81,9 +81,6 @@ class PageCycle:
         """Answer it."""
         await self._cycle.run_asgi(self._serve)  # type: ignore[arg-type] # typed dicts
 
-    def ran(self, task: asyncio.Task[None]) -> None:
-        """Note the end of ``task``, which ran it: uvicorn has answered whatever happened."""
-
     async def __call__(self) -> Message:
         """Return the next message, as ASGI has it."""
         if self._error is not None:  # and has been answered, since there is more to receive

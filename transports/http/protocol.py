@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -15,6 +16,7 @@ from scheduler.errors import ServingError
 from transports.http.connection import Connection
 from transports.http.exchange import Exchange
 from transports.http.flow import HoldableFlow
+from transports.http.idle import Idle
 from transports.http.inference import Inference
 from transports.http.page_cycle import PageCycle
 from transports.http.parsing import Parsing, Turn
@@ -49,16 +51,15 @@ class HttpProtocol(Connection):
         inference: Inference | None = None,
     ) -> None:
         super().__init__(state.default_headers, inference)
+        self._loop = asyncio.get_running_loop()
         self._app: ASGIApp = config.loaded_app
-        self._keep_alive_s = config.timeout_keep_alive
+        self._idle = Idle(self._loop, config.timeout_keep_alive, self._close)
         self._state = state
         self._head_timeout_s = head_timeout_s
         self._unsent = unsent
         self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
         self._parsing = Parsing(self._begin)
         self._timer: asyncio.TimerHandle | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
         self._unparsed = memoryview(b"")
         self._deaf = self._last = False
         self._bad_body: HttpError | None = None
@@ -79,7 +80,7 @@ class HttpProtocol(Connection):
         del exc
         self._state.connections.discard(self)
         self._stop_timer()
-        self._stop_idle_timer()
+        self._idle.stop()
         self._unsent.forget(self)
         self.flow.resume_writing()
         if self._running is not None:
@@ -152,7 +153,7 @@ class HttpProtocol(Connection):
         if self.pipeline:
             self._start(self.pipeline.popleft())
         else:
-            self._idle_timer = self._loop.call_later(self._keep_alive_s, self.transport.close)
+            self._idle.begin()
         if self._unparsed:
             self._parse_on()
 
@@ -197,13 +198,17 @@ class HttpProtocol(Connection):
     def _start(self, turn: Turn) -> None:
         self._running = turn
         task = self._loop.create_task(turn.run())
-        task.add_done_callback(turn.ran)
-        task.add_done_callback(self._state.tasks.discard)
+        task.add_done_callback(partial(self._ran, turn))
         self._state.tasks.add(task)
+
+    def _ran(self, turn: Turn, task: asyncio.Task[None]) -> None:
+        self._state.tasks.discard(task)
+        if isinstance(turn, Exchange):  # uvicorn's cycle has answered, whatever happened
+            turn.ran(task)
 
     def _parse_on(self) -> None:
         """Parse what has arrived as far as there is room for the requests in it."""
-        self._stop_idle_timer()
+        self._idle.end()
         parsing = self._parsing
         while self._unparsed and len(self.pipeline) < MAX_PIPELINED:
             size = max(PIECE_BYTES, parsing.body_left_bytes)
@@ -235,6 +240,9 @@ class HttpProtocol(Connection):
         self._stop_timer()
         self.flow.hold(False)
 
+    def _close(self) -> None:
+        self.transport.close()
+
     def _answering(self) -> bool:
         return self._running is not None and not self._running.complete
 
@@ -256,8 +264,3 @@ class HttpProtocol(Connection):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _stop_idle_timer(self) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
