@@ -107,6 +107,7 @@ class Exchange(Asked):
             (b"content-length", b"%d" % len(body)),
         ]
         self._write(HTTPStatus.INTERNAL_SERVER_ERROR, headers, body)
+        self._keep_alive = False  # as uvicorn does after it
         self._finish()
 
     async def __call__(self) -> Message:
