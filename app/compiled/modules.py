@@ -35,7 +35,7 @@ MODULES = {
     "transports.http": (
         "access app asked body call coding connection disconnect exchange flow head idle inference"
         " oip oip_body page_cycle parsing predict problem protocol receiving refusal request_head"
-        " standing unsent whole"
+        " standing turns unsent whole"
     ),
     "transports.http3": (
         "bridge bulk connection endpoint established numbers request session udp usual"

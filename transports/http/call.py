@@ -71,10 +71,10 @@ class Calls:
         """Answer one request, whose body ``receive`` has, and tell the observer."""
         started = time.perf_counter()
         body = Body(receive, self._intake)
-        call = _Call(self._engine, body, asked, receive)
+        call = _Call(self._engine, target, body, asked, receive)
         call.trace = span_of(self._engine.observer, call.headers, started)
         try:
-            await call.answer(target)
+            await call.answer()
         finally:
             body.release()
             self._engine.observer.answered(call.record(time.perf_counter() - started))
@@ -83,8 +83,11 @@ class Calls:
 class _Call:
     """One request, from its head to its answer."""
 
-    def __init__(self, engine: Engine, body: Body, asked: Asked, receive: Receive) -> None:
+    def __init__(
+        self, engine: Engine, target: Target, body: Body, asked: Asked, receive: Receive
+    ) -> None:
         self._engine = engine
+        self._target = target
         self._body = body
         self._asked = asked
         self._receive = receive
@@ -92,7 +95,7 @@ class _Call:
         self.trace: Trace | None = None
         self._http1 = asked.version.startswith("1")
         self._id = own_id(self.headers)
-        self._named = Named()
+        self._named: Named | None = None  # until somebody wants to know
         self._rows = 0
         self._caller: Caller | None = None
         # Stands until an answer is found, so a bug of ours is counted as what it is.
@@ -104,10 +107,11 @@ class _Call:
 
     def record(self, duration_s: float) -> Answered:
         """Return what the observer is told about this request."""
+        served = self._served()
         return Answered(
             transport="http" if self._http1 else "http3",
-            model=self._named.model,
-            version=self._named.version,
+            model=served.model,
+            version=served.version,
             rows=self._rows,
             code=self._code,
             duration_s=duration_s,
@@ -123,15 +127,14 @@ class _Call:
             timing=self._timing,
         )
 
-    async def answer(self, target: Target) -> None:
+    async def answer(self) -> None:
         """Send scores, or the problem that kept us from having any."""
-        self._named = named(self._engine, target.model, target.version)
         try:
-            headers, body = await self._scores(target)
+            headers, body = await self._scores(self._target)
         except (ServingError, HttpError) as error:
             self._code, self._detail = error.code, error.detail
             if isinstance(error, ServingError) and error.version:
-                self._named = Named(self._named.model, error.version)
+                self._named = Named(self._served().model, error.version)
             await self._refuse(problem_of(error))
         else:
             self._code = None
@@ -151,11 +154,11 @@ class _Call:
         body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
         spec = self._engine.spec(target.model, target.version)
         self._bytes_in = len(body)
-        self._named = Named(spec.name, spec.version)  # it may have been swapped meanwhile
+        self._named = Named(spec.name, spec.version)
         request, encode = form.decode(body, spec)
-        response = await self._infer(request, target.version, head)
+        response = await self._infer(request, spec.name, head)
         self._timing = response.timing
-        if response.version != self._named.version:
+        if response.version != spec.version:
             self._named = Named(response.model, response.version)
         headers, body = encode(response)
         headers.append(_server_timing(response.timing))
@@ -164,26 +167,32 @@ class _Call:
             body = await _pack(body, head.accepted)
         return headers, body
 
-    async def _infer(self, request: InferRequest, version: str, head: CallHead) -> InferResponse:
+    async def _infer(self, request: InferRequest, model: str, head: CallHead) -> InferResponse:
         if request.id and b"x-request-id" not in self.headers:
             self._id = harmless(request.id.encode()) or self._id
         self._rows = request.rows
         if self._caller is not None:
             self._caller.spend(request.rows)
         request = InferRequest(
-            self._named.model,
+            model,
             request.rows,
             request.inputs,
             self._id,
             min(head.timeout_s, request.timeout_s),
             request.outputs,
             request.priority or head.priority,
-            version,
+            self._target.version,
             request.key or head.key,
             request.shared,
             self.trace,
         )
         return await unless_client_leaves(self._engine.infer(request), self._receive)
+
+    def _served(self) -> Named:
+        """Return what is served of what the path names."""
+        if self._named is None:
+            self._named = named(self._engine, self._target.model, self._target.version)
+        return self._named
 
     async def _refuse(self, problem: Problem) -> None:
         headers = [(b"content-type", MEDIA_TYPE.encode())]

@@ -4,23 +4,20 @@ import asyncio
 
 from scheduler.errors import ServingError
 from transports.http.flow import HoldableFlow
-from transports.http.inference import Inference
 from transports.http.problem import HttpError
 
 
 class Connection(asyncio.Protocol):
     """The part of the protocol that its requests see.
 
-    ``standing`` are the headers of every answer, one list that is kept up to date; ``inference``
-    is what requests for scores are given to without ASGI, None if there is nothing.
+    ``standing`` are the headers of every answer, one list that is kept up to date.
     """
 
     transport: asyncio.Transport
     flow: HoldableFlow
 
-    def __init__(self, standing: list[tuple[bytes, bytes]], inference: Inference | None) -> None:
+    def __init__(self, standing: list[tuple[bytes, bytes]]) -> None:
         self.standing = standing
-        self.inference = inference
 
     def fault(self, incomplete: bool) -> ServingError | HttpError | None:
         """Return an end of the server's making, for a request whose body is ``incomplete``."""

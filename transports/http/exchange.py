@@ -21,6 +21,7 @@ from transports.http.asked import Asked
 from transports.http.call import Target
 from transports.http.connection import Connection
 from transports.http.head import own_id
+from transports.http.inference import Inference
 from transports.http.problem import MEDIA_TYPE, HttpError, unexpected_problem
 from transports.http.receiving import Ended, ended, waits_to_be_asked
 from transports.http.request_head import RequestHead
@@ -35,11 +36,17 @@ class Exchange(Asked):
     """A request and its answer."""
 
     def __init__(
-        self, head: RequestHead, path: str, connection: Connection, target: Target
+        self,
+        head: RequestHead,
+        path: str,
+        connection: Connection,
+        inference: Inference,
+        target: Target,
     ) -> None:
         super().__init__("POST", path, head.version, head.headers)
         self._connection = connection
         self._keep_alive = head.keep_alive
+        self._inference = inference
         self._target = target
         self._pieces: list[bytes] = []
         self._held_bytes = 0
@@ -86,9 +93,7 @@ class Exchange(Asked):
 
     async def run(self) -> None:
         """Answer it."""
-        inference = self._connection.inference
-        assert inference is not None  # else it were a page
-        await inference.answer(self._target, self, self)
+        await self._inference.answer(self._target, self, self)
 
     def ran(self, task: asyncio.Task[None]) -> None:
         """Answer what ``task``, which ran it, has left without an answer: a bug of ours."""

@@ -2,20 +2,15 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TypeAlias
 
 import httptools
 
-from transports.http.exchange import Exchange
-from transports.http.page_cycle import PageCycle
 from transports.http.problem import HttpError
 from transports.http.request_head import RequestHead
+from transports.http.turns import Turn
 
 # The parser itself bounds neither: a head, a trailer or a chunk extension of any length.
 MAX_HEAD_BYTES = 64 * 1024
-
-# A request in its turn, or waiting for it.
-Turn: TypeAlias = Exchange | PageCycle
 
 
 class Parsing:

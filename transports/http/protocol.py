@@ -5,10 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import unquote
 
-import httptools
-from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -18,11 +15,11 @@ from transports.http.exchange import Exchange
 from transports.http.flow import HoldableFlow
 from transports.http.idle import Idle
 from transports.http.inference import Inference
-from transports.http.page_cycle import PageCycle
-from transports.http.parsing import Parsing, Turn
+from transports.http.parsing import Parsing
 from transports.http.problem import HttpError
 from transports.http.refusal import refusal
 from transports.http.request_head import RequestHead
+from transports.http.turns import Turn, Turns
 from transports.http.unsent import Unsent
 
 # Requests that may wait for the answers before theirs. What a client sends beyond stays unparsed,
@@ -50,10 +47,10 @@ class HttpProtocol(Connection):
         on_lost: Callable[[], None],
         inference: Inference | None = None,
     ) -> None:
-        super().__init__(state.default_headers, inference)
+        super().__init__(state.default_headers)
         self._loop = asyncio.get_running_loop()
-        self._app: ASGIApp = config.loaded_app
-        self._idle = Idle(self._loop, config.timeout_keep_alive, self._close)
+        self._turns = Turns(config.loaded_app, inference)
+        self._keep_alive_s = config.timeout_keep_alive
         self._state = state
         self._head_timeout_s = head_timeout_s
         self._unsent = unsent
@@ -72,6 +69,7 @@ class HttpProtocol(Connection):
         """Start the clock for the first request."""
         self.transport = transport
         self.flow = HoldableFlow(transport)
+        self._idle = Idle(self._loop, self._keep_alive_s, transport.close)
         self._state.connections.add(self)  # type: ignore[arg-type] # uvicorn knows its own ones
         self._watch_head()
 
@@ -173,27 +171,16 @@ class HttpProtocol(Connection):
 
     def _begin(self, head: RequestHead) -> Turn:
         """Give a request its turn, now or after those before it."""
-        before, turn = self._latest, self._turn(head)
+        before, turn = self._latest, self._turns.turn(head, self)
         self._latest = turn
         if self._last:
             turn.close_after()
         if before is None or before.complete:
             self._start(turn)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.append(turn)
+            return turn
+        self.flow.pause_reading()
+        self.pipeline.append(turn)
         return turn
-
-    def _turn(self, head: RequestHead) -> Turn:
-        path = httptools.parse_url(head.url).path.decode("ascii")
-        if "%" in path:
-            path = unquote(path)
-        # To a browser's page the app may have more to say: CORS.
-        if self.inference and head.method == b"POST" and b"origin" not in head.headers:
-            target = self.inference.target(path)
-            if target is not None:
-                return Exchange(head, path, self, target)
-        return PageCycle(head, path, self, self._app)
 
     def _start(self, turn: Turn) -> None:
         self._running = turn
@@ -239,9 +226,6 @@ class HttpProtocol(Connection):
         self._unparsed = memoryview(b"")
         self._stop_timer()
         self.flow.hold(False)
-
-    def _close(self) -> None:
-        self.transport.close()
 
     def _answering(self) -> bool:
         return self._running is not None and not self._running.complete
