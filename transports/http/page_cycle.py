@@ -96,6 +96,7 @@ class PageCycle:
 
 def _scope(head: RequestHead, path: str, transport: asyncio.Transport) -> HTTPScope:
     url = httptools.parse_url(head.url)
+    query: bytes | None = getattr(url, "query", None)  # its stub says bytes, and mypyc believes it
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -107,7 +108,7 @@ def _scope(head: RequestHead, path: str, transport: asyncio.Transport) -> HTTPSc
         "root_path": "",
         "path": path,
         "raw_path": url.path,
-        "query_string": url.query or b"",
+        "query_string": query or b"",
         "headers": head.fields,
         "state": {},
     }
