@@ -33,8 +33,9 @@ MODULES = {
         "budget calls connection head messages opening output replies streams wire"
     ),
     "transports.http": (
-        "access app body call coding disconnect flow head oip oip_body predict problem protocol"
-        " receiving refusal sending standing unsent whole"
+        "access app asked body call coding connection disconnect exchange flow head idle incoming"
+        " inference oip oip_body page_cycle parsing predict problem protocol receiving refusal"
+        " request_head standing turns unsent whole"
     ),
     "transports.http3": (
         "bridge bulk connection endpoint established numbers request session udp usual"

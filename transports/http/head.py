@@ -4,11 +4,11 @@ import math
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from scheduler.errors import invalid
 from scheduler.observer import Observer
+from scheduler.often import often_made
 from scheduler.types import Trace
 from transports.http.coding import accepted_coding, content_coding
 from transports.http.problem import HttpError
@@ -26,7 +26,7 @@ _LENGTH = re.compile(rb"[0-9]{1,20}")  # any 64-bit number: too long a body is a
 _NOT_IN_REQUEST_ID = re.compile(rb"[^A-Za-z0-9._:/+=@-]")
 
 
-@dataclass(frozen=True, slots=True)
+@often_made(frozen=True, slots=True)
 class CallHead:
     """How to read a request's body, send its answer and schedule it.
 

@@ -1,6 +1,6 @@
 """Serve one ASGI app over HTTP/1.1, plain or in TLS, on TCP and Unix domain sockets.
 
-With uvicorn's protocol on our loop.
+With our own protocol on our loop, and uvicorn's cycle for pages.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from scheduler.errors import Code, ServingError
+from transports.http.inference import Inference
 from transports.http.protocol import HttpProtocol
 from transports.http.refusal import Full
 from transports.http.standing import StandingHeaders
@@ -38,7 +39,10 @@ class ListenerOptions:
 
 
 class Listener:
-    """uvicorn's protocol without its server, which takes signals and polls ten times a second."""
+    """HTTP/1.1 without uvicorn's server, which takes signals and polls ten times a second.
+
+    Requests for scores go to ``inference``, if there is one, with no ASGI between.
+    """
 
     def __init__(
         self,
@@ -46,8 +50,10 @@ class Listener:
         options: ListenerOptions,
         unsent: Unsent,
         headers: StandingHeaders | None = None,
+        inference: Inference | None = None,
     ) -> None:
         self._options = options
+        self._inference = inference
         self._unsent = unsent
         self._headers = headers or StandingHeaders()
         self._config = _config(app, options)
@@ -157,6 +163,7 @@ class Listener:
             self._options.head_timeout_s,
             self._unsent,
             self._connection_lost,
+            self._inference,
         )
 
     def _connection_lost(self) -> None:

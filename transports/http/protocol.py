@@ -1,27 +1,27 @@
-"""uvicorn's HTTP/1.1 protocol with what a server on its own needs: bounds and JSON errors."""
+"""HTTP/1.1 on one connection, with what a server on its own needs: bounds and JSON errors."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 
-import httptools
-from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from scheduler.errors import ServingError
+from transports.http.connection import Connection
+from transports.http.exchange import Exchange
 from transports.http.flow import HoldableFlow
+from transports.http.idle import Idle
+from transports.http.inference import Inference
+from transports.http.parsing import Parsing
 from transports.http.problem import HttpError
-from transports.http.receiving import CycleReceiving
 from transports.http.refusal import refusal
-from transports.http.sending import send_whole
+from transports.http.request_head import RequestHead
+from transports.http.turns import Turn, Turns
 from transports.http.unsent import Unsent
-from transports.http.whole import with_whole
 
-# The parser itself bounds neither: a head, a trailer or a chunk extension of any length.
-MAX_HEAD_BYTES = 64 * 1024
 # Requests that may wait for the answers before theirs. What a client sends beyond stays unparsed,
 # and then unread: parsed, 270 KiB of small requests are 23 MB.
 MAX_PIPELINED = 16
@@ -31,10 +31,11 @@ PIECE_BYTES = 512
 LINGER_S = 2.0
 
 
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(Connection):
     """One connection. ``head_timeout_s`` bounds waiting for a request's head, also the first.
 
-    A fault in what a client sends ends the reading, not the answers to what came before it.
+    Requests have their turns one after the other. A fault in what a client sends ends the reading,
+    not the answers to what came before it.
     """
 
     def __init__(
@@ -44,38 +45,45 @@ class HttpProtocol(HttpToolsProtocol):
         head_timeout_s: float,
         unsent: Unsent,
         on_lost: Callable[[], None],
+        inference: Inference | None = None,
     ) -> None:
-        super().__init__(config, state, {}, asyncio.get_running_loop())
+        super().__init__(state.default_headers)
+        self._loop = asyncio.get_running_loop()
+        self._turns = Turns(config.loaded_app, inference)
+        self._keep_alive_s = config.timeout_keep_alive
+        self._state = state
         self._head_timeout_s = head_timeout_s
         self._unsent = unsent
         self._on_lost = on_lost
+        self._parsing = Parsing(self._begin)
         self._timer: asyncio.TimerHandle | None = None
-        self._in_head = True
-        self._in_body = False
-        self._body_left_bytes = 0
         self._unparsed = memoryview(b"")
-        self._unfinished_bytes = 0
-        self._progressed = False
         self._deaf = self._last = False
         self._bad_body: HttpError | None = None
         self._cut: ServingError | None = None
-        self._running: RequestResponseCycle | None = None
-        self._receiving: CycleReceiving | None = None
+        self._running: Turn | None = None
+        self._latest: Turn | None = None  # of those that have been parsed
+        self.pipeline: deque[Turn] = deque()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock for the first request."""
-        super().connection_made(transport)
-        self.flow = self._holdable = HoldableFlow(transport)
+        self.transport = transport
+        self.flow = HoldableFlow(transport)
+        self._idle = Idle(self._loop, self._keep_alive_s, transport.close)
+        self._state.connections.add(self)  # type: ignore[arg-type] # uvicorn knows its own ones
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request being answered, also when others were pipelined behind it."""
-        super().connection_lost(exc)
+        del exc
+        self._state.connections.discard(self)
         self._stop_timer()
+        self._idle.stop()
         self._unsent.forget(self)
+        self.flow.resume_writing()
         if self._running is not None:
-            self._running.disconnected = True
-            self._wake(self._running)
+            self._running.leave()
+        self._parsing.close()
         self._on_lost()
 
     def data_received(self, data: bytes) -> None:
@@ -84,6 +92,14 @@ class HttpProtocol(HttpToolsProtocol):
             left = self._unparsed
             self._unparsed = memoryview(b"".join((left, data)) if left else data)
             self._parse_on()
+
+    def pause_writing(self) -> None:
+        """Let answers wait: the client does not take them."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Let answers go on."""
+        self.flow.resume_writing()
 
     @property
     def unsent_bytes(self) -> int:
@@ -94,24 +110,19 @@ class HttpProtocol(HttpToolsProtocol):
         """Close the connection on an answer that nobody reads."""
         self.transport.abort()
 
-    def on_response_complete(self) -> None:
-        """Go on with what had to wait."""
-        if self.unsent_bytes:
-            self._unsent.add(self, self.unsent_bytes)
-        super().on_response_complete()
-        if self._unparsed and not self.transport.is_closing():
-            self._parse_on()
-
     def shutdown(self) -> None:
         """Close after the answers to what has been parsed."""
         if self._unparsed:
             self._stop_parsing()
-        super().shutdown()
+        if self._latest is None or self._latest.complete:
+            self.transport.close()
+        else:
+            self._latest.close_after()
 
     @property
     def fresh(self) -> bool:
         """Whether no request has come on it yet, and one would be read."""
-        return not self._deaf and self.cycle is None
+        return not self._deaf and self._latest is None
 
     def last(self, within_s: float) -> None:
         """Close after one request, or without one after ``within_s`` seconds."""
@@ -123,126 +134,28 @@ class HttpProtocol(HttpToolsProtocol):
         """Make ``error`` the answer to every request that has none yet."""
         self._cut = error
         if self._running is not None:
-            self._wake(self._running)
+            self._running.wake()
 
-    def on_message_begin(self) -> None:
-        """A request's first byte."""
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """A request's head is complete."""
-        self._in_head = False
-        self._progressed = True
-        if not self.parser.should_upgrade():
-            super().on_headers_complete()
-            if self._last:
-                self.cycle.keep_alive = False
-            self._in_body = True
-            self._body_left_bytes = int(dict(self.headers).get(b"content-length", 0))
-
-    def on_body(self, body: bytes) -> None:
-        """A piece of a request's body."""
-        self._progressed = True
-        self._body_left_bytes -= len(body)
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """A request's last byte."""
-        if not self.parser.should_upgrade():
-            self._in_body = False
-            super().on_message_complete()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
-        del app  # only ever ours
-        self._running = cycle
-        super()._start_asgi_task(cycle, self._serve)  # type: ignore[arg-type]
-
-    async def _serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Run the app; tell it of an end of the server's making, which uvicorn knows not."""
-        cycle = self._running
-        assert cycle is not None
-        self._receiving = CycleReceiving(cycle, self._fault, self._linger)
-        with_whole(scope, partial(send_whole, cycle))
-        await self.app(scope, self._receiving, send)
-
-    def _fault(self, incomplete: bool) -> ServingError | HttpError | None:
+    def fault(self, incomplete: bool) -> ServingError | HttpError | None:
+        """Return why a request is to end, and be answered with that."""
         return self._cut or (self._bad_body if incomplete else None)
 
-    def _wake(self, cycle: RequestResponseCycle) -> None:
-        """Let the app see that something has come to an end."""
-        cycle.message_event.set()
-        if self._receiving is not None:
-            self._receiving.look()
-
-    def _parse_on(self) -> None:
-        """Parse what has arrived as far as there is room for the requests in it."""
-        self._unset_keepalive_if_required()
-        while self._unparsed and len(self.pipeline) < MAX_PIPELINED:
-            size = max(PIECE_BYTES, self._body_left_bytes)
-            piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
-            self._parse(piece)
-        self._holdable.hold(bool(self._unparsed))
-        self._watch_head()
-
-    def _parse(self, data: memoryview) -> None:
-        self._progressed = False
-        self._feed(data)
-        self._unfinished_bytes = 0 if self._progressed else self._unfinished_bytes + len(data)
-        if self._unfinished_bytes > MAX_HEAD_BYTES and not self._deaf:
-            detail = f"the request's head exceeds the limit of {MAX_HEAD_BYTES} bytes"
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-
-    def _feed(self, data: memoryview) -> None:
-        pieces = [data]
-        while pieces:
-            piece = pieces.pop()
-            try:
-                self.parser.feed_data(piece)
-            except httptools.HttpParserUpgrade as offer:
-                if self.parser.get_method() == b"CONNECT":
-                    self._refuse(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is not supported")
-                    return
-                pieces += [piece[offer.args[0] :], memoryview(self._declined_head())]
-            except httptools.HttpParserError:
-                self._refuse(HTTPStatus.BAD_REQUEST, "invalid HTTP request")
-                return
-
-    def _declined_head(self) -> bytes:
-        """Return the head just parsed, without its offer to upgrade, for a parser started afresh.
-
-        An offer may be ignored (RFC 9110 7.8), but the parser skips the body of a request that
-        makes one, and Java's client offers h2c by default.
-        """
-        line = (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        kept = [pair for pair in self.headers if pair[0] not in {b"upgrade", b"http2-settings"}]
-        head = [b"%b %b HTTP/%b\r\n" % line, *(b"%b: %b\r\n" % pair for pair in kept), b"\r\n"]
-        return b"".join(head)
-
-    def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        self._stop_parsing()
-        if self._answering():
-            # An error here would be taken for the answer to the request before.
-            self.cycle.keep_alive = False
-            if self._in_body:
-                self._bad_body = HttpError(status, detail)
-                self.cycle.message_event.set()
-        elif self._in_body:  # of a request that has been answered
-            self.transport.close()
+    def answered(self) -> None:
+        """Go on with what had to wait."""
+        unsent_bytes = self.unsent_bytes
+        if unsent_bytes:
+            self._unsent.add(self, unsent_bytes)
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start(self.pipeline.popleft())
         else:
-            self.transport.write(refusal(status, detail, self.server_state.default_headers))
-            self._linger()
+            self._idle.begin()
+        if self._unparsed:
+            self._parse_on()
 
-    def _stop_parsing(self) -> None:
-        """Throw away what comes from here on; it is still read, to see the client leave."""
-        self._deaf = True
-        self._unparsed = memoryview(b"")
-        self._stop_timer()
-        self._holdable.hold(False)
-
-    def _linger(self) -> None:
+    def linger(self) -> None:
         """Write no more, but let the client read before the connection closes.
 
         Closing on bytes not read would reset the connection, and take the answer with it.
@@ -250,24 +163,82 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._running is not None:
-            self._running.disconnected = True
+            self._running.leave()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._stop_timer()
-        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+        self._timer = self._loop.call_later(LINGER_S, self.transport.close)
+
+    def _begin(self, head: RequestHead) -> Turn:
+        """Give a request its turn, now or after those before it."""
+        before, turn = self._latest, self._turns.turn(head, self)
+        self._latest = turn
+        if self._last:
+            turn.close_after()
+        if before is None or before.complete:
+            self._start(turn)
+            return turn
+        self.flow.pause_reading()
+        self.pipeline.append(turn)
+        return turn
+
+    def _start(self, turn: Turn) -> None:
+        self._running = turn
+        task = self._loop.create_task(turn.run())
+        task.add_done_callback(partial(self._ran, turn))
+        self._state.tasks.add(task)
+
+    def _ran(self, turn: Turn, task: asyncio.Task[None]) -> None:
+        self._state.tasks.discard(task)
+        if isinstance(turn, Exchange):  # uvicorn's cycle has answered, whatever happened
+            turn.ran(task)
+
+    def _parse_on(self) -> None:
+        """Parse what has arrived as far as there is room for the requests in it."""
+        self._idle.end()
+        parsing = self._parsing
+        while self._unparsed and len(self.pipeline) < MAX_PIPELINED:
+            size = max(PIECE_BYTES, parsing.body_left_bytes)
+            piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            fault = parsing.feed(piece)
+            if fault is not None:
+                self._refuse(fault)
+        self.flow.hold(bool(self._unparsed))
+        self._watch_head()
+
+    def _refuse(self, fault: HttpError) -> None:
+        self._stop_parsing()
+        if self._latest is not None and self._answering():
+            # An error here would be taken for the answer to the request before.
+            self._latest.close_after()
+            if self._parsing.in_body:
+                self._bad_body = fault
+                self._latest.wake()
+        elif self._parsing.in_body:  # of a request that has been answered
+            self.transport.close()
+        else:
+            self.transport.write(refusal(HTTPStatus(fault.status), fault.detail, self.standing))
+            self.linger()
+
+    def _stop_parsing(self) -> None:
+        """Throw away what comes from here on; it is still read, to see the client leave."""
+        self._deaf = True
+        self._unparsed = memoryview(b"")
+        self._stop_timer()
+        self.flow.hold(False)
 
     def _answering(self) -> bool:
-        return self._running is not None and not self._running.response_complete
+        return self._running is not None and not self._running.complete
 
     def _watch_head(self) -> None:
-        """Run the clock exactly while a head is awaited and uvicorn's keep-alive clock is not."""
+        """Run the clock exactly while a head is awaited and that of an idle connection is not."""
         if self._deaf:
             return
-        waiting = self._in_head or not self._answering()
+        waiting = self._parsing.in_head or not self._answering()
         if not waiting:
             self._stop_timer()
         elif self._timer is None:
-            self._timer = self.loop.call_later(self._head_timeout_s, self._head_is_late)
+            self._timer = self._loop.call_later(self._head_timeout_s, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._stop_parsing()

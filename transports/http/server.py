@@ -73,7 +73,7 @@ class HttpOptions(BodyLimits, EndpointOptions):
 
 
 class HttpTransport:
-    """Serve ``HttpApp`` with uvicorn's protocol."""
+    """Serve ``HttpApp``."""
 
     Options = HttpOptions
 
@@ -149,11 +149,10 @@ class HttpTransport:
         )  # fmt: skip
         headers = StandingHeaders(draining=[CLOSE])
         headers.follow(engine)
-        app = allow_origins(self._app(engine), options.cors_origins)
-        return Listener(app, bounds, Unsent(options.max_unsent_bytes), headers)
-
-    def _app(self, engine: Engine) -> HttpApp:
-        return HttpApp(engine, self._intake, metrics=self._options.metrics)
+        plain = HttpApp(engine, self._intake, metrics=options.metrics)
+        app = allow_origins(plain, options.cors_origins)
+        unsent = Unsent(options.max_unsent_bytes)
+        return Listener(app, bounds, unsent, headers, plain.inference)
 
     def _url(self, bound: socket.socket) -> str:
         if bound.family == socket.AF_UNIX and self._unix is not None:

@@ -17,6 +17,7 @@ from scheduler.engine import Engine
 from transports.endpoint import check_pair
 from transports.http.app import HttpApp
 from transports.http.cors import allow_origins, check_origins
+from transports.http.inference import Inference
 from transports.http.intake import BodyLimits, Intake
 from transports.http.listener import Listener, ListenerOptions
 from transports.http.ranges import COUNTS, PORTS, SECONDS, check_range
@@ -145,7 +146,7 @@ class Http3Transport:
         if udp is not None:
             self._endpoint.start(udp)
         if tcp is not None:
-            await self._start_tcp(engine, app, tcp)
+            await self._start_tcp(engine, app, plain.inference, tcp)
         return (url("https", options.host, self.port),)
 
     async def stop(self, grace_s: float) -> None:
@@ -155,13 +156,15 @@ class Http3Transport:
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
         self._headers.stop()
 
-    async def _start_tcp(self, engine: Engine, app: ASGIApp, bound: socket.socket) -> None:
+    async def _start_tcp(
+        self, engine: Engine, app: ASGIApp, inference: Inference, bound: socket.socket
+    ) -> None:
         context = RenewedContext.of(self._files(), ALPN)
         alternative = (b"alt-svc", b'h3=":%d"; ma=86400' % self.port)
         headers = StandingHeaders([alternative], draining=[ALT_SVC_CLEAR, CLOSE])
         headers.follow(engine)
         bounds = ListenerOptions(max_connections=self._options.max_connections)
-        self._listener = Listener(app, bounds, self._unsent, headers)
+        self._listener = Listener(app, bounds, self._unsent, headers, inference)
         await self._listener.start(bound, context)
 
     def _files(self) -> TlsFiles:

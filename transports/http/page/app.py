@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scheduler.engine import Engine
 from transports.http import predict
+from transports.http.asked import AskedByAsgi
 from transports.http.call import Calls, Form, Target
 from transports.http.intake import Intake
 from transports.http.page.guard import check_host, check_own
@@ -37,8 +38,11 @@ class PlaygroundApp:
             await self._following(scope, receive, send)
             return
         target = replace(found, form=partial(self._form, found))
-        app = ServerErrorMiddleware(partial(self._calls.answer, target), unexpected_error)
+        app = ServerErrorMiddleware(partial(self._predict, target), unexpected_error)
         await app(scope, receive, send)
+
+    async def _predict(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._calls.answer(target, AskedByAsgi(scope, send), receive)
 
     def _form(self, target: Target, headers: Mapping[bytes, bytes]) -> Form:
         check_host(headers, self._listens_on)
