@@ -3,11 +3,12 @@
 A service gives its methods by path; ``engine_grpcio`` and ``nghttp2`` each carry all of them.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
 
 import grpc
 
@@ -47,12 +48,43 @@ class Reply(NamedTuple):
     trailers: tuple[tuple[str, str], ...] = ()
 
 
+class Answering(Protocol):
+    """A call that is being answered, or was."""
+
+    def cancel(self) -> None:
+        """Answer it no more: its client has left."""
+
+
 # Answers a call of one request.
 Unary: TypeAlias = Callable[[bytes, Arrival], Awaitable[Reply]]
+# Hears once how a call ends, unless that was cancelled.
+Replied: TypeAlias = Callable[[Reply], None]
+# Answers a call of one request without a task: perhaps before it returns.
+Direct: TypeAlias = Callable[[bytes, Arrival, Replied], Answering]
 # Sends one message; returns when the client has room for the next.
 Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 # Answers a call of any number of requests with any number of messages.
 Stream: TypeAlias = Callable[[AsyncIterator[bytes], Arrival, Send], Awaitable[Reply]]
+
+
+def awaited(method: Direct) -> Unary:
+    """Return ``method`` as one that a task awaits; cancelling the task cancels the call."""
+
+    async def reply(body: bytes, arrival: Arrival) -> Reply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def replied(reply: Reply) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        answering = method(body, arrival, replied)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            answering.cancel()
+            raise
+
+    return reply
 
 
 def everybody(arrival: Arrival) -> Arrival:
@@ -62,7 +94,7 @@ def everybody(arrival: Arrival) -> Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Methods:
-    """Every method by its path, ``/package.Service/Method``.
+    """Every method by its path, ``/package.Service/Method``; those in ``direct`` in ``unary`` too.
 
     ``refused`` reports a call that the engine turned away by itself, and says how it ends.
     ``admit`` is asked before any message is read, and raises ServingError for what may not go on.
@@ -72,3 +104,4 @@ class Methods:
     streams: Mapping[str, Stream]
     refused: Callable[[Arrival, ServingError], Reply]
     admit: Callable[[Arrival], Arrival] = everybody
+    direct: Mapping[str, Direct] = field(default_factory=dict)
