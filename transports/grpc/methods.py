@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import grpc
 
@@ -19,17 +19,32 @@ from scheduler.errors import ServingError
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
 
-class Arrival(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Arrival:
     """What a call says before its first message; times are those of ``time.perf_counter``.
 
     ``caller`` is who it is, once that is known, where clients need API keys.
     """
 
-    path: str
-    metadata: Metadata
-    began_s: float
-    deadline_s: float = math.inf
-    caller: Caller | None = None
+    path: Final[str]
+    metadata: Final[Metadata]
+    began_s: Final[float]
+    deadline_s: Final[float]
+    caller: Final[Caller | None]
+
+    def __init__(
+        self,
+        path: str,
+        metadata: Metadata,
+        began_s: float,
+        deadline_s: float = math.inf,
+        caller: Caller | None = None,
+    ) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.began_s = began_s
+        self.deadline_s = deadline_s
+        self.caller = caller
 
     @property
     def left_s(self) -> float:
@@ -39,13 +54,26 @@ class Arrival(NamedTuple):
         return self.deadline_s - time.perf_counter()
 
 
-class Reply(NamedTuple):
+@dataclass(slots=True)
+class Reply:
     """How a call ends: with a status and, of a unary call that succeeds, the answer's bytes."""
 
-    status: grpc.StatusCode
-    body: bytes | None = None
-    detail: str = ""
-    trailers: tuple[tuple[str, str], ...] = ()
+    status: Final[grpc.StatusCode]
+    body: Final[bytes | None]
+    detail: Final[str]
+    trailers: Final[tuple[tuple[str, str], ...]]
+
+    def __init__(
+        self,
+        status: grpc.StatusCode,
+        body: bytes | None = None,
+        detail: str = "",
+        trailers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.detail = detail
+        self.trailers = trailers
 
 
 class Answering(Protocol):
