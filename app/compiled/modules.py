@@ -18,8 +18,8 @@ MODULES = {
     "backends.ids": "rules",
     "backends.native_dlrm": "runtime",
     "scheduler": (
-        "admission answers asking errors execute forecast lanes models queue replies routing rows"
-        " runner scheduler shadow types validate versions waiting"
+        "admission answers asking errors execute forecast lanes models queue records replies"
+        " routing rows runner scheduler shadow types validate versions waiting"
     ),
     "transports": "credential named trace",
     "transports.codecs": (
