@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from scheduler.backend import Backend, Checked, Compute, TableRows, TableSpec, Updatable
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
@@ -106,6 +106,9 @@ def _asked(step: Callable[[], T]) -> T:
         raise _internal() from error
 
 
+_NOT_RUN: Final = Outcome({}, 0.0, 0.0, 0)
+
+
 class Prepared:
     """A batch gathered ahead, how to compute it and what gathering took (seconds)."""
 
@@ -153,14 +156,14 @@ def execute(backend: Backend, batch: Batch, prepared: Prepared | None = None) ->
 
 
 class Execution:
-    """What came of one batch: ``outcomes`` has one entry per request, None until it has run.
+    """What came of one batch: ``outcomes`` has one entry per request.
 
     ``lost`` says why the device is of no use any more, if it is. Times are those of all ``runs``
     together.
     """
 
     def __init__(self, backend: Backend, requests: int) -> None:
-        self.outcomes: list[Outcome | None] = [None] * requests
+        self.outcomes = [_NOT_RUN] * requests
         self.lost = ""
         self.runs = 0
         self.gather_s = 0.0
