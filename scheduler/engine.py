@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from scheduler.access import Access
+from scheduler.asking import Asked, Asker, awaited
 from scheduler.backend import Backend
 from scheduler.companions import Companions
 from scheduler.control import ModelControl, Refused
@@ -185,13 +186,17 @@ class Engine:
         """Return what updates the embeddings of one model, as ``spec``. Raises ServingError."""
         return self._scheduler(model, version).updates
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+    def ask(self, request: InferRequest, asker: Asker) -> Asked:
+        """Have ``asker`` told the answer to ``request``. Raises ServingError."""
         versions = self._versions(request.model, request.version)
         scheduler = versions.choose(request.version, request.key or request.id)
         if scheduler is None:
             raise self._models.nothing_called(request.model, request.version)
-        return await versions.infer(scheduler, request)
+        return versions.ask(scheduler, request, asker)
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+        return await awaited(self.ask, request)
 
     def _schedulers(self) -> tuple[Scheduler, ...]:
         return self._models.all()
@@ -255,7 +260,7 @@ class Engine:
             await failed.close(grace_s=0.0)
             backend = await load_again(remake)
             self.observer.reloaded(failed.spec.name, "ok" if backend else "failed")
-            if backend is not None and self._can_replace(failed, backend.spec):
+            if backend is not None and self._models.can_replace(failed, backend.spec):
                 fresh = self._started_scheduler(backend, options, remake)
                 self._models.replace(failed, fresh)
             elif backend is not None:
@@ -263,12 +268,6 @@ class Engine:
         finally:
             del self._reloads[failed]
             self._changed()
-
-    def _can_replace(self, failed: Scheduler, spec: ModelSpec) -> bool:
-        """Return whether ``failed`` still serves, under that name, and no other that version."""
-        served = self._models.of(spec.name)
-        others = [one.spec.version for one in served if one is not failed]
-        return failed in served and spec.version not in others
 
     async def _close(self, schedulers: Iterable[Scheduler], grace_s: float) -> None:
         closing = []

@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from scheduler.backend import Backend, Checked, Compute, TableRows, TableSpec, Updatable
 from scheduler.errors import Code, DeviceLostError, LoadError, ServingError
@@ -16,13 +16,20 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """One request's share of a batch: its outputs (views), or the error to answer with."""
 
-    result: Mapping[str, Array] | ServingError
-    gather_s: float
-    compute_s: float
-    batch_rows: int
+    def __init__(
+        self,
+        result: Mapping[str, Array] | ServingError,
+        gather_s: float,
+        compute_s: float,
+        batch_rows: int,
+    ) -> None:
+        self.result = result
+        self.gather_s = gather_s
+        self.compute_s = compute_s
+        self.batch_rows = batch_rows
 
 
 def load(backend: Backend) -> None:
@@ -99,12 +106,16 @@ def _asked(step: Callable[[], T]) -> T:
         raise _internal() from error
 
 
-class Prepared(NamedTuple):
+_NOT_RUN: Final = Outcome({}, 0.0, 0.0, 0)
+
+
+class Prepared:
     """A batch gathered ahead, how to compute it and what gathering took (seconds)."""
 
-    batch: Batch
-    compute: Compute
-    gather_s: float
+    def __init__(self, batch: Batch, compute: Compute, gather_s: float) -> None:
+        self.batch = batch
+        self.compute = compute
+        self.gather_s = gather_s
 
 
 def prepare(backend: Backend, batch: Batch) -> Prepared | None:
@@ -126,11 +137,15 @@ def execute(backend: Backend, batch: Batch, prepared: Prepared | None = None) ->
     If a batch of several fails, its halves run, and the failing half's halves, until only the
     guilty requests fail. Breadth first: those far from a guilty request are served first.
     """
-    execution = Execution(backend, len(batch.requests))
+    requests = len(batch.requests)
+    execution = Execution(backend, requests)
+    if requests == 1:
+        execution.run(0, batch, prepared)
+        return execution
     parts: deque[Part] = deque([(0, batch)])
     # Four guilty among any number are found, each for two runs a halving; beyond that a large batch
     # that fails everywhere must not hold its lane for twice as many runs as requests.
-    runs_left = 8 * math.ceil(math.log2(len(batch.requests))) + 1
+    runs_left = 8 * math.ceil(math.log2(requests)) + 1
     while parts and runs_left and not execution.lost:
         runs_left -= 1
         parts += execution.run(*parts.popleft(), prepared)
@@ -148,7 +163,7 @@ class Execution:
     """
 
     def __init__(self, backend: Backend, requests: int) -> None:
-        self.outcomes = [Outcome(_internal(), 0.0, 0.0, 0)] * requests
+        self.outcomes = [_NOT_RUN] * requests
         self.lost = ""
         self.runs = 0
         self.gather_s = 0.0
@@ -172,10 +187,18 @@ class Execution:
         else:
             self.gather_s += prepared.gather_s
             compute_s, batch_rows = self._computed(started_s), batch.rows
+            if len(batch.requests) == 1:
+                self.outcomes[first] = Outcome(outputs, prepared.gather_s, compute_s, batch_rows)
+                return ()
             for number, rows in enumerate(batch.slices(), first):
                 own = {name: array[rows] for name, array in outputs.items()}
                 self.outcomes[number] = Outcome(own, prepared.gather_s, compute_s, batch_rows)
         return ()
+
+    def lose(self, why: str) -> None:
+        """Let every request end with an error: the device is lost, or the thread that ran them."""
+        self.lost = why
+        self.outcomes = [Outcome(_internal(), 0.0, 0.0, 0)] * len(self.outcomes)
 
     def fail(self, first: int, batch: Batch, error: ServingError, elapsed_s: float = 0.0) -> None:
         """Let every request of ``batch``, which are those from ``first`` on, end with ``error``."""
@@ -223,15 +246,14 @@ def _checked(spec: ModelSpec, batch: Batch, outputs: Mapping[str, Array]) -> dic
 
 
 def _fits(tensor: TensorSpec, array: Array, rows: int) -> bool:
-    wanted = (rows, *tensor.shape[1:])
-    return (
-        array.dtype == tensor.dtype
-        and len(array.shape) == len(wanted)
-        and all(
-            size == dim or isinstance(dim, str)
-            for size, dim in zip(array.shape, wanted, strict=True)
-        )
-    )
+    shape, wanted = array.shape, tensor.shape
+    if array.dtype != tensor.dtype or len(shape) != len(wanted) or shape[0] != rows:
+        return False
+    for axis in range(1, len(wanted)):
+        dim = wanted[axis]
+        if not isinstance(dim, str) and shape[axis] != dim:
+            return False
+    return True
 
 
 def _internal() -> ServingError:

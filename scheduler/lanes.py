@@ -86,7 +86,7 @@ class Job:
     def lose(self, backend: Backend, why: str) -> None:
         """End with nothing computed: the thread that ran it, or the device, is gone."""
         execution = Execution(backend, len(self.pieces))
-        execution.lost = why
+        execution.lose(why)
         self._conclude(self.pieces, execution)
 
     def _conclude(self, chosen: tuple[Piece, ...], execution: Execution) -> None:

@@ -48,6 +48,12 @@ class Models:
         """Let ``fresh`` serve in the place of ``failed``, under the same name."""
         self._models[fresh.spec.name].replace(failed, fresh)
 
+    def can_replace(self, failed: Scheduler, spec: ModelSpec) -> bool:
+        """Return whether ``failed`` still serves, under that name, and no other that version."""
+        served = self.of(spec.name)
+        others = [one.spec.version for one in served if one is not failed]
+        return failed in served and spec.version not in others
+
     def route(self, model: str, routes: Routes) -> None:
         """Send the requests to ``model``, if it is served, by ``routes`` from now on."""
         if model in self._models:

@@ -6,9 +6,22 @@ Override what is needed; each method is called on the event loop and must return
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from scheduler.errors import Code, Missed
+from scheduler.errors import Missed
 from scheduler.often import often_made
-from scheduler.types import ModelSpec, Timing, Trace
+from scheduler.records import Answered, Computed
+from scheduler.types import ModelSpec, Trace
+
+__all__ = [
+    "Answered",
+    "Computed",
+    "DropReason",
+    "Observer",
+    "ReloadOutcome",
+    "ShadowOutcome",
+    "Shadowed",
+    "UpdateOutcome",
+    "Updated",
+]
 
 DropReason = Literal["deadline", "cancelled", "queue_full", "predicted_late", "draining"]
 ReloadOutcome = Literal["ok", "failed"]
@@ -16,57 +29,6 @@ ReloadOutcome = Literal["ok", "failed"]
 # flight (behind) or clients' requests took every lane (busy); answered with what is no number.
 ShadowOutcome = Literal["compared", "failed", "late", "behind", "busy", "incomparable"]
 UpdateOutcome = Literal["applied", "already_applied", "refused", "failed", "rolled_back"]
-
-
-@often_made(frozen=True, slots=True)
-class Answered:
-    """One request as its transport saw it; ``code`` is None for success.
-
-    ``model`` and ``version`` are what is served, "" if the request named nothing that is.
-    ``trace_id`` is that of its trace (W3C), if it is a part of one, ``trace`` what ``traced`` said.
-    ``operation`` is what was called: a gRPC method in full, an HTTP method and path; ``protocol``
-    is the version of HTTP that it came by, ``http_status`` that of the answer (0 for gRPC).
-    ``timing`` is that of the model's answer, if it gave one.
-    """
-
-    transport: str
-    model: str
-    rows: int
-    code: Code | None
-    duration_s: float
-    request_id: str = ""
-    detail: str = ""
-    version: str = ""
-    trace_id: str = ""
-    trace: Trace | None = None
-    operation: str = ""
-    protocol: str = ""
-    http_status: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    timing: Timing | None = None
-
-
-@often_made(frozen=True, slots=True)
-class Computed:
-    """One batch that a lane has finished; ``queue_s`` has the wait of each request in it.
-
-    ``gather_s`` and ``compute_s`` are the lane's, ``lane`` its number. It began ``started_s`` on
-    the scheduler's clock, with the gathering unless that was done ``ahead``. ``traces`` has what
-    ``traced`` said of each request.
-    """
-
-    model: str
-    rows: int
-    ids: int
-    lane: int
-    gather_s: float
-    compute_s: float
-    queue_s: tuple[float, ...]
-    version: str = ""
-    started_s: float = 0.0
-    ahead: bool = False
-    traces: tuple[Trace | None, ...] = ()
 
 
 @often_made(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class RequestQueue:
 
         Roughly: that is all of the higher classes, and what has a deadline too in its own.
         """
-        requests, rows, ids = newcomer
+        requests, rows, ids = newcomer.requests, newcomer.rows, newcomer.ids
         for (class_, endless, _), total in self._sums.items():
             if class_ < priority or (class_ == priority and not endless):
                 requests += total.requests

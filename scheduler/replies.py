@@ -1,65 +1,84 @@
 """The answers owed: every admitted request is here until its one answer is given or unwanted."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from scheduler.asking import Asked, Asker
 from scheduler.errors import Code, ServingError
 from scheduler.types import InferResponse, Timing
 from scheduler.waiting import Piece, Waiting
 
+logger = logging.getLogger(__name__)
 
-class _Owed:
-    """One answer still to be given: who awaits it, until when, and the parts that are here."""
 
-    __slots__ = ("future", "parts", "rows", "timer")
+class Owed(Asked):
+    """One answer still to be given: who asked, until when, and the parts that are here."""
 
     def __init__(
-        self, future: asyncio.Future[InferResponse], timer: asyncio.TimerHandle | None
+        self,
+        waiting: Waiting,
+        asker: Asker,
+        version: str,
+        timer: asyncio.TimerHandle | None,
+        abandon: Callable[[Waiting], None],
     ) -> None:
-        self.future = future
+        super().__init__(version)
+        self.waiting = waiting
+        self.asker = asker
         self.timer = timer
         self.parts: list[tuple[Piece, InferResponse]] = []
         self.rows = 0  # of the parts
+        self._abandon = abandon
+
+    def cancel(self) -> None:
+        """Give no answer, and compute none if that has not begun."""
+        self._abandon(self.waiting)
 
 
 class Replies:
-    """Map each admitted request to the future its task awaits, and to its deadline's timer.
+    """Map each admitted request to who waits for its answer, and to its deadline's timer.
 
     ``expire`` is called on the loop when a deadline passes; the timer goes with the answer, so
-    none is left over.
+    none is left over. ``abandon`` is called when the asker gives up.
     """
 
-    def __init__(self, expire: Callable[[Waiting], None]) -> None:
+    def __init__(
+        self, version: str, expire: Callable[[Waiting], None], abandon: Callable[[Waiting], None]
+    ) -> None:
+        self._version = version
         self._expire = expire
+        self._abandon = abandon
         self._loop = asyncio.get_running_loop()
-        self._owed: dict[Waiting, _Owed] = {}
+        self._owed: dict[Waiting, Owed] = {}
         self._none_owed: asyncio.Event | None = None  # made by who waits for it
 
     def __len__(self) -> int:
         return len(self._owed)
 
-    def open(self, waiting: Waiting) -> asyncio.Future[InferResponse]:
-        """Owe ``waiting`` an answer; return the future that will hold it."""
-        future: asyncio.Future[InferResponse] = self._loop.create_future()
+    def open(self, waiting: Waiting, asker: Asker) -> Owed:
+        """Owe ``asker`` the answer to ``waiting``."""
         timer = None
         if waiting.deadline_s < math.inf:
             timer = self._loop.call_at(waiting.deadline_s, self._expire, waiting)
-        self._owed[waiting] = _Owed(future, timer)
-        return future
+        owed = self._owed[waiting] = Owed(waiting, asker, self._version, timer, self._abandon)
+        return owed
 
     def give(self, waiting: Waiting, answer: InferResponse | ServingError) -> None:
         """Give ``waiting`` its answer, if one is still owed."""
-        future = self._close(waiting)
-        if future is None or future.done():
+        asker = self._close(waiting)
+        if asker is None or asker.gone:
             return
         if isinstance(answer, ServingError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+            answer.version = self._version
+        try:
+            asker.answered(answer)
+        except Exception:  # a fault of one transport's must fail neither the model nor neighbours
+            logger.exception("request %s: the answer was not taken", waiting.request.id)
 
     def give_part(self, piece: Piece, answer: InferResponse | ServingError) -> None:
         """Give what ``piece`` came to: the last one answers the request, or the first to fail."""
@@ -81,13 +100,11 @@ class Replies:
     def owed(self, waiting: Waiting) -> bool:
         """Return whether ``waiting`` still wants its answer: its task may be cancelled already."""
         owed = self._owed.get(waiting)
-        return owed is not None and not owed.future.done()
+        return owed is not None and not owed.asker.gone
 
     def abandon(self, waiting: Waiting) -> None:
-        """Owe ``waiting`` nothing: its task was cancelled."""
-        future = self._close(waiting)
-        if future is not None:
-            future.cancel()
+        """Owe ``waiting`` nothing: it was cancelled."""
+        self._close(waiting)
 
     async def all_given(self, timeout_s: float) -> bool:
         """Wait until nothing is owed; return False if that takes longer than ``timeout_s``."""
@@ -100,7 +117,7 @@ class Replies:
             return False
         return True
 
-    def _close(self, waiting: Waiting) -> asyncio.Future[InferResponse] | None:
+    def _close(self, waiting: Waiting) -> Asker | None:
         owed = self._owed.pop(waiting, None)
         if self._none_owed is not None and not self._owed:
             self._none_owed.set()
@@ -108,7 +125,7 @@ class Replies:
             return None
         if owed.timer is not None:
             owed.timer.cancel()
-        return owed.future
+        return owed.asker
 
 
 def _joined(parts: list[tuple[Piece, InferResponse]]) -> InferResponse:

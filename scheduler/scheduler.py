@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from scheduler.admission import Admission
 from scheduler.answers import answer_of, answer_to_nothing, record_of, too_late
+from scheduler.asking import Asked, Asker, awaited
 from scheduler.backend import Backend
 from scheduler.errors import Code, Missed, ServingError
 from scheduler.execute import close
@@ -56,7 +57,7 @@ class Scheduler:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._queue = queue = RequestQueue(options.limits(self.spec))
-        self._replies = Replies(self._expire)
+        self._replies = Replies(self.spec.version, self._expire, self._abandon)
         self._runner = Runner(backend, options, clock, self._wanted, self._job_done, self._fail)
         self.updates = Updates(backend, self.spec, observer, lambda: not len(self._runner))
         self._forecast = self._runner.forecast
@@ -75,22 +76,21 @@ class Scheduler:
         self.background = background
         self._observer = Observer() if background else self._own_observer
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+    def ask(self, request: InferRequest, asker: Asker) -> Asked:
+        """Have ``asker`` told the answer to ``request``. Raises ServingError."""
         self._refuse_if_down()
         request = self._admission.check(request, self._missed)
         if request.rows == 0:
-            return answer_to_nothing(self.spec, request)
+            asker.answered(answer_to_nothing(self.spec, request))
+            return Asked(self.spec.version)
         waiting = self._admission.admit(request, self._clock())
-        answer = self._replies.open(waiting)
+        owed = self._replies.open(waiting, asker)
         self._guard(self._arrived)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self._abandon(waiting)
-            raise
-        finally:
-            del answer  # an error's traceback holds this frame: without the cycle both go at once
+        return owed
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""
+        return await awaited(self.ask, request)
 
     async def close(self, grace_s: float) -> None:
         """Refuse new requests, finish the admitted within ``grace_s``, end lanes and backend."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from scheduler.asking import Asker
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Observer, Shadowed, ShadowOutcome
 from scheduler.routing import ShadowRoute
@@ -76,6 +77,29 @@ class Shadow:
     def _tell(self, outcome: ShadowOutcome, most: float = 0.0, mean: float = 0.0) -> None:
         spec = self.scheduler.spec
         self._observer.shadowed(Shadowed(spec.name, spec.version, outcome, most, mean))
+
+
+class Copying(Asker):
+    """Who asked ``answering``, and behind them the ``shadow`` of it."""
+
+    def __init__(
+        self, asker: Asker, shadow: Shadow, request: InferRequest, answering: Scheduler
+    ) -> None:
+        self._asker = asker
+        self._shadow = shadow
+        self._request = request
+        self._answering = answering
+
+    @property
+    def gone(self) -> bool:
+        """Whether who asked is."""
+        return self._asker.gone
+
+    def answered(self, answer: InferResponse | ServingError) -> None:
+        """Tell who asked, then offer the shadow a copy."""
+        self._asker.answered(answer)
+        if not isinstance(answer, ServingError):
+            self._shadow.offer(self._request, answer, busy=self._answering.busy)
 
 
 def _differences(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> Array | None:

@@ -1,17 +1,19 @@
 """The nouns every layer shares: tensors, requests, batches, answers; all immutable, on numpy.
 
 What holds arrays is equal only to itself: numpy has no single truth for two arrays.
+
+What is made for every request has an ``__init__`` of its own, which is compiled (decision 58): the
+one that ``dataclass`` writes takes ten times as long, and so does a named tuple. ``Final`` is what
+keeps their fields.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
-from scheduler.often import often_made
 
 Array: TypeAlias = npt.NDArray[np.generic]
 Dim: TypeAlias = int | Literal["rows", "*"]
@@ -82,7 +84,7 @@ class Trace(Protocol):
     span_id: str
 
 
-@often_made(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class InferRequest:
     """Ask one model for scores of ``rows`` rows.
 
@@ -99,17 +101,43 @@ class InferRequest:
     same, so that it is a hint, with which a backend may do once what it would for each row.
     """
 
-    model: str
-    rows: int
-    inputs: Mapping[str, Array]
-    id: str = ""
-    timeout_s: float = math.inf
-    outputs: tuple[str, ...] = ()
-    priority: int = 0
-    version: str = ""
-    key: str = ""
-    shared: Mapping[str, tuple[int, ...]] | None = None
-    trace: Trace | None = None
+    model: Final[str]
+    rows: Final[int]
+    inputs: Final[Mapping[str, Array]]
+    id: Final[str]
+    timeout_s: Final[float]
+    outputs: Final[tuple[str, ...]]
+    priority: Final[int]
+    version: Final[str]
+    key: Final[str]
+    shared: Final[Mapping[str, tuple[int, ...]] | None]
+    trace: Final[Trace | None]
+
+    def __init__(  # noqa: PLR0913, PLR0917  # its fields
+        self,
+        model: str,
+        rows: int,
+        inputs: Mapping[str, Array],
+        id: str = "",  # noqa: A002  # as it is called everywhere
+        timeout_s: float = math.inf,
+        outputs: tuple[str, ...] = (),
+        priority: int = 0,
+        version: str = "",
+        key: str = "",
+        shared: Mapping[str, tuple[int, ...]] | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.model = model
+        self.rows = rows
+        self.inputs = inputs
+        self.id = id
+        self.timeout_s = timeout_s
+        self.outputs = outputs
+        self.priority = priority
+        self.version = version
+        self.key = key
+        self.shared = shared
+        self.trace = trace
 
     @property
     def size_bytes(self) -> int:
@@ -124,16 +152,12 @@ class InferRequest:
         )  # fmt: skip
 
 
-@often_made(frozen=True, slots=True, eq=False)
 class Batch:
     """Requests that share one forward, in order; ``rows`` is those of all together."""
 
-    requests: tuple[InferRequest, ...]
-    rows: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Count the rows once."""
-        object.__setattr__(self, "rows", sum([request.rows for request in self.requests]))
+    def __init__(self, requests: tuple[InferRequest, ...]) -> None:
+        self.requests: Final = requests
+        self.rows: Final[int] = sum([request.rows for request in requests])
 
     def slices(self) -> Iterator[slice]:
         """Yield each request's rows within the batch."""
@@ -143,23 +167,45 @@ class Batch:
             start += request.rows
 
 
-class Timing(NamedTuple):
+@dataclass(slots=True)
+class Timing:
     """Say where one request's time went (seconds) and how many rows shared its forward.
 
     A request split over batches has the wait for its first, the sums of all, the largest batch.
     """
 
-    queue_s: float
-    compute_s: float
-    batch_rows: int
-    gather_s: float = 0.0
+    queue_s: Final[float]
+    compute_s: Final[float]
+    batch_rows: Final[int]
+    gather_s: Final[float]
+
+    def __init__(
+        self, queue_s: float, compute_s: float, batch_rows: int, gather_s: float = 0.0
+    ) -> None:
+        self.queue_s = queue_s
+        self.compute_s = compute_s
+        self.batch_rows = batch_rows
+        self.gather_s = gather_s
+
+    @property
+    def numbers(self) -> tuple[float, float, int, float]:
+        """What it is made of, in its order."""
+        return self.queue_s, self.compute_s, self.batch_rows, self.gather_s
 
 
-@often_made(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class InferResponse:
     """Answer one request: arrays whose first axis is the request's rows (views of the batch's)."""
 
-    model: str
-    version: str
-    outputs: Mapping[str, Array]
-    timing: Timing
+    model: Final[str]
+    version: Final[str]
+    outputs: Final[Mapping[str, Array]]
+    timing: Final[Timing]
+
+    def __init__(
+        self, model: str, version: str, outputs: Mapping[str, Array], timing: Timing
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.outputs = outputs
+        self.timing = timing

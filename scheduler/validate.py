@@ -75,7 +75,11 @@ def _fits(wanted: tuple[Dim, ...], shape: tuple[int, ...], rows: int) -> bool:
     if len(shape) != len(wanted):
         return False
     # A plain loop: three of these are half of what checking a small request against a spec costs.
-    for dim, size in zip(wanted, shape, strict=True):
-        if dim not in (size, "*") and not (dim == "rows" and size == rows):
+    for axis in range(len(wanted)):
+        dim, size = wanted[axis], shape[axis]
+        if isinstance(dim, str):
+            if dim == "rows" and size != rows:
+                return False
+        elif size != dim:
             return False
     return True

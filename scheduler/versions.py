@@ -5,13 +5,13 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from scheduler.abandoned import note_version
+from scheduler.asking import Asked, Asker
 from scheduler.errors import ServingError, invalid
 from scheduler.observer import Observer
 from scheduler.routing import MAX_KEY_CHARS, Part, Routes, alike, pick
 from scheduler.scheduler import Scheduler
-from scheduler.shadow import Shadow
-from scheduler.types import InferRequest, InferResponse
+from scheduler.shadow import Copying, Shadow
+from scheduler.types import InferRequest
 
 # What the properties of a version say of its routes.
 LABELS, SHARE, SHADOW = "labels", "share", "shadow"
@@ -83,20 +83,16 @@ class Versions:
         key = key or f"{random.getrandbits(64):x}"
         return self._schedulers[pick(self._split, self._model, key).version]
 
-    async def infer(self, scheduler: Scheduler, request: InferRequest) -> InferResponse:
-        """Let ``scheduler`` answer, and the shadow hear of it. Raises ServingError."""
+    def ask(self, scheduler: Scheduler, request: InferRequest, asker: Asker) -> Asked:
+        """Have ``scheduler`` answer, and the shadow hear of it. Raises ServingError."""
+        shadow = self._shadow
+        if shadow is not None and shadow.scheduler is not scheduler:
+            asker = Copying(asker, shadow, request, scheduler)
         try:
-            response = await scheduler.infer(request)
+            return scheduler.ask(request, asker)
         except ServingError as error:
             error.version = scheduler.spec.version
             raise
-        except asyncio.CancelledError as cancelled:
-            note_version(cancelled, scheduler.spec.version)
-            raise
-        shadow = self._shadow
-        if shadow is not None and shadow.scheduler is not scheduler:
-            shadow.offer(request, response, busy=scheduler.busy)
-        return response
 
     def _settle(self) -> None:
         """Work out who answers what, after a version or the routes have changed."""

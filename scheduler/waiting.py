@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,10 @@ from scheduler.types import InferRequest
 BatchSeconds: TypeAlias = Callable[[int, int], float]
 
 
-@dataclass(slots=True, eq=False)
 class Waiting:
     """One admitted request; equal only to itself. Times are on the queue's clock (seconds).
 
-    Nobody changes it but for the last two, which are the scheduler's own; it is not frozen because
-    that triples what making one costs. The nouns below are tuples for the same reason: they are
-    made for every request.
+    Nobody changes it but for the last two, which are the scheduler's own.
 
     ``ids_before`` (rows + 1,) counts the ids before each row: given if the request is larger than
     a batch, which is then split. ``group`` is what requests must have in common to share a batch.
@@ -29,34 +26,37 @@ class Waiting:
     counts the pieces that are with the lanes, ``begun`` says that one has run.
     """
 
-    request: InferRequest
-    arrived_s: float
-    deadline_s: float = math.inf
-    ids: int = 0
-    ids_before: npt.NDArray[np.int64] | None = None
-    group: tuple[str, ...] = ()
-    expected_s: float = 0.0
-    handed_out: int = 0
-    begun: bool = False
+    def __init__(  # noqa: PLR0913, PLR0917  # its attributes
+        self,
+        request: InferRequest,
+        arrived_s: float,
+        deadline_s: float = math.inf,
+        ids: int = 0,
+        ids_before: npt.NDArray[np.int64] | None = None,
+        group: tuple[str, ...] = (),
+        expected_s: float = 0.0,
+    ) -> None:
+        self.request: Final = request
+        self.arrived_s: Final = arrived_s
+        self.deadline_s: Final = deadline_s
+        self.ids: Final = ids
+        self.ids_before: Final = ids_before
+        self.group: Final = group
+        self.expected_s: Final = expected_s
+        self.handed_out = 0
+        self.begun = False
 
 
-class Piece(NamedTuple):
-    """Rows ``start`` to ``stop`` of one request: all of it, or what fits one batch."""
+class Piece:
+    """Rows ``start`` to ``stop`` of one request: all of it (``whole``), or what fits one batch."""
 
-    waiting: Waiting
-    start: int
-    stop: int
-    ids: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of this piece."""
-        return self.stop - self.start
-
-    @property
-    def whole(self) -> bool:
-        """Whether this is the entire request."""
-        return self.rows == self.waiting.request.rows
+    def __init__(self, waiting: Waiting, start: int, stop: int, ids: int) -> None:
+        self.waiting: Final = waiting
+        self.start: Final = start
+        self.stop: Final = stop
+        self.ids: Final = ids
+        self.rows: Final[int] = stop - start
+        self.whole: Final[bool] = stop - start == waiting.request.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class Limits:
     ageing_s: float = 0.5
 
 
-class Taken(NamedTuple):
+@dataclass(slots=True)
+class Taken:
     """What one look at the queue yields.
 
     ``batch`` is to be run now, ``expired`` (what is left of each) to be told so: their deadline
@@ -84,17 +85,33 @@ class Taken(NamedTuple):
     ``max_delay_s`` held a batch back, else None.
     """
 
-    batch: tuple[Piece, ...] = ()
-    expired: tuple[Piece, ...] = ()
-    wake_s: float | None = None
+    batch: Final[tuple[Piece, ...]]
+    expired: Final[tuple[Piece, ...]]
+    wake_s: Final[float | None]
+
+    def __init__(
+        self,
+        batch: tuple[Piece, ...] = (),
+        expired: tuple[Piece, ...] = (),
+        wake_s: float | None = None,
+    ) -> None:
+        self.batch = batch
+        self.expired = expired
+        self.wake_s = wake_s
 
 
-class Load(NamedTuple):
+@dataclass(slots=True)
+class Load:
     """An amount of waiting work."""
 
-    requests: int
-    rows: int
-    ids: int
+    requests: Final[int]
+    rows: Final[int]
+    ids: Final[int]
+
+    def __init__(self, requests: int, rows: int, ids: int) -> None:
+        self.requests = requests
+        self.rows = rows
+        self.ids = ids
 
 
 NOTHING = Load(0, 0, 0)

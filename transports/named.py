@@ -1,16 +1,22 @@
 """What a request names, as far as it is served: nothing else may become a label or be counted."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from scheduler.engine import Engine
 from scheduler.errors import ServingError
 
 
-class Named(NamedTuple):
+@dataclass(slots=True)
+class Named:
     """A model and its version; "" for what is not served."""
 
-    model: str = ""
-    version: str = ""
+    model: Final[str]
+    version: Final[str]
+
+    def __init__(self, model: str = "", version: str = "") -> None:
+        self.model = model
+        self.version = version
 
 
 def named(engine: Engine, model: str, version: str = "") -> Named:

@@ -18,8 +18,8 @@ MODULES = {
     "backends.ids": "rules",
     "backends.native_dlrm": "runtime",
     "scheduler": (
-        "admission answers errors execute forecast lanes models queue replies routing rows"
-        " runner scheduler shadow types validate versions waiting"
+        "admission answers asking errors execute forecast lanes models queue records replies"
+        " routing rows runner scheduler shadow types validate versions waiting"
     ),
     "transports": "credential named trace",
     "transports.codecs": (
@@ -28,9 +28,9 @@ MODULES = {
         " oip_tensors oip_texts predict_json predictor predictor_fields problem_json"
         " protobuf_bounds ranking spelled_out strict_json"
     ),
-    "transports.grpc": "admission calls inference metadata methods outcome predict",
+    "transports.grpc": "admission call calls inference metadata methods outcome predict",
     "transports.grpc.nghttp2": (
-        "budget calls connection head messages opening output replies streams wire"
+        "budget calls connection direct head messages opening output replies streams wire"
     ),
     "transports.http": (
         "access app asked body call coding connection disconnect exchange flow head idle incoming"

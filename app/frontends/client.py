@@ -20,6 +20,7 @@ from app.frontends.slots import Arena, Slot
 from app.frontends.state import State, decode_state
 from app.frontends.texts import Tokens
 from app.frontends.wire import Frame, Kind, WireError
+from scheduler.asking import Asked, AskedByTask, Asker
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError, invalid
 from scheduler.observer import Observer
@@ -96,6 +97,10 @@ class RemoteEngine(Engine):
     def updates(self, model: str, version: str = "") -> Updates:
         """Refuse: only the admin listener replaces rows. Raises ServingError."""
         raise ServingError(Code.UNSUPPORTED, "rows are replaced by the admin listener only")
+
+    def ask(self, request: InferRequest, asker: Asker) -> Asked:
+        """Have ``asker`` told what the engine answers, by a task."""
+        return AskedByTask(self.infer(request), asker, request.id)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``; cancelling the awaiting task cancels it. Raises ServingError."""

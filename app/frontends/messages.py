@@ -147,7 +147,7 @@ def decode_request(payload: bytes) -> Sent:
 def encode_answer(response: InferResponse) -> bytes:
     """Return ``response`` with its outputs behind one another. Raises ValueError."""
     placed, _ = place(response.outputs, 0)
-    head = orjson.dumps((response.model, response.version, tuple(response.timing), placed))
+    head = orjson.dumps((response.model, response.version, response.timing.numbers, placed))
     parts = [_LENGTH.pack(len(head)), head]
     size = _LENGTH.size + len(head)
     for (_, dtype, _, _), array in zip(placed, response.outputs.values(), strict=True):

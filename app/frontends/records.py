@@ -56,7 +56,7 @@ def _fields(record: Record) -> tuple[Any, ...]:
         record.trace.span_id if record.trace else "",
         record.operation[:_MAX_TEXT_CHARACTERS], record.protocol,
         record.http_status, record.bytes_in, record.bytes_out,
-        record.timing and tuple(record.timing),
+        record.timing and record.timing.numbers,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import grpc
 import numpy as np
 import pytest
 
+from scheduler.asking import Asked, AskedByTask, Asker
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
@@ -50,6 +51,9 @@ class StubEngine(Engine):
 
     def spec(self, model: str, version: str = "") -> ModelSpec:
         return make_spec()
+
+    def ask(self, request: InferRequest, asker: Asker) -> Asked:
+        return AskedByTask(self.infer(request), asker, request.id)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         raise self._error

@@ -6,6 +6,7 @@ import grpc
 import numpy as np
 import pytest
 
+from scheduler.asking import Asked, AskedByTask, Asker
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.options import SchedulerOptions
@@ -36,6 +37,11 @@ class StubEngine(Engine):
 
     def spec(self, model: str, version: str = "") -> ModelSpec:
         return make_spec()
+
+    def ask(self, request: InferRequest, asker: Asker) -> Asked:
+        if isinstance(self._error, Exception):
+            raise self._error
+        return AskedByTask(self.infer(request), asker, request.id)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         raise self._error
@@ -225,7 +231,7 @@ async def test_an_unexpected_error_is_logged_with_the_id_and_not_told(
         assert error.code() is StatusCode.INTERNAL
         assert error.details() == "internal error; request id my-request"
         assert [record.code for record in engine.observed.answers] == [Code.INTERNAL]
-    (logged,) = [record for record in caplog.records if record.name == "transports.grpc.outcome"]
+    (logged,) = [record for record in caplog.records if record.name == "transports.grpc.call"]
     assert "my-request" in logged.getMessage()
     assert logged.exc_info is not None
     assert "a secret" in str(logged.exc_info[1])

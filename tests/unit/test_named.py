@@ -37,8 +37,8 @@ async def two_models(observed: Answers) -> Engine:
 async def test_only_what_is_served_has_a_name() -> None:
     engine = await two_models(Answers())
     asked = [("fake", ""), ("fake", "1"), ("fake", "9"), ("nope", ""), ("nope", "1"), ("", "")]
-    assert [tuple(named(engine, *names)) for names in asked] == [
-        ("fake", "2"), ("fake", "1"), ("fake", ""), ("", ""), ("", ""), ("", ""),
+    assert [named(engine, *names) for names in asked] == [
+        Named("fake", "2"), Named("fake", "1"), Named("fake"), Named(), Named(), Named(),
     ]  # fmt: skip
     await engine.close(0.0)
 
@@ -67,7 +67,7 @@ async def test_a_request_refused_over_http_counts_for_the_model_in_its_path(
         answer = await served.client.request(method, path, content=body, headers=headers)
         assert answer.status_code == status
         record = await observed.answer()
-        assert (record.model, record.version) == counted
+        assert Named(record.model, record.version) == counted
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_a_predict_call_refused_over_grpc_counts_for_the_model_in_its_meta
         await status_of(client.predict_bytes(body, metadata=metadata))
         record = await observed.answer()
     await engine.close(0.0)
-    assert (record.model, record.version) == counted
+    assert Named(record.model, record.version) == counted
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_an_infer_call_refused_over_grpc_counts_for_the_model_in_its_messa
         await status_of(OipClient(client.channel).infer({}, **asked))
         record = await observed.answer()
     await engine.close(0.0)
-    assert (record.model, record.version) == counted
+    assert Named(record.model, record.version) == counted
 
 
 @pytest.mark.parametrize("service", ["predictor", "inference"])

@@ -255,6 +255,8 @@ def test_invariant_9_broad_excepts_stand_around_backend_calls_and_in_supervision
         for function in broad_handlers(path)
     }
     assert found == {
+        ("asking.py", "_run"),  # of a task: what it raised is the answer
+        ("replies.py", "give"),  # around whoever is told an answer, on the batcher's own thread
         ("runner.py", "run_inline"),  # around a whole run: what would end a lane's thread
         ("scheduler.py", "_guard"),
         ("threads.py", "_told"),  # carries what a thread raised to whoever awaits it

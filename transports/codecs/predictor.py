@@ -6,10 +6,11 @@ out, since TorchRec's own client sends the unused ones that way. NaN and infinit
 """
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.errors import invalid
+from scheduler.errors import ServingError, invalid
 from scheduler.types import Array, InferRequest, InferResponse
 from transports.codecs.predictor_fields import FLOAT_FIELDS, SPARSE_FIELDS, Features, fields_of
 
@@ -20,6 +21,20 @@ _LENGTH_DELIMITED = 2
 # Up to so many numbers Python adds up faster than NumPy, whose calls cost 2 to 4 us however few.
 _FEW = 64
 _FLOAT = np.dtype("<f4")
+
+
+class _Names(NamedTuple):
+    """What the inputs of a field are called."""
+
+    lengths: str
+    values: str
+    weights: str
+
+
+_NAMES = {
+    field: _Names(f"{field}.lengths", f"{field}.values", f"{field}.weights")
+    for field in SPARSE_FIELDS
+}
 _FLOAT32, _INT32, _INT64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -95,18 +110,24 @@ def _add_sparse(inputs: dict[str, Array], field: str, features: Features, rows: 
         parts = {"lengths": lengths_data, "values": values, "weights": weights}
         _check_absent(field, number, parts)
         return
-    origin = f"num_features {number} x batch_size {rows}"
-    lengths = _integers(f"{field}.lengths", lengths_data, number * rows, origin)
-    total = _exact_sum(f"{field}.lengths", lengths)
-    inputs[f"{field}.lengths"] = lengths.reshape(number, rows)
-    inputs[f"{field}.values"] = _integers(f"{field}.values", values, total, "the sum of lengths")
+    names = _NAMES[field]
+    lengths = _integers(lengths_data, number * rows)
+    if lengths is None:
+        origin = f"num_features {number} x batch_size {rows}"
+        raise _misfit(names.lengths, lengths_data, number * rows, origin)
+    total = _exact_sum(names.lengths, lengths)
+    ids = _integers(values, total)
+    if ids is None:
+        raise _misfit(names.values, values, total, "the sum of lengths")
+    inputs[names.lengths] = lengths.reshape(number, rows)
+    inputs[names.values] = ids
     if weights:
         if len(weights) != total * 4:
             raise invalid(
                 f"{field}.weights has {len(weights)} bytes, expected {total * 4}: "
                 f"the sum of lengths {total} x 4 (float32)"
             )
-        inputs[f"{field}.weights"] = np.frombuffer(weights, _FLOAT32)
+        inputs[names.weights] = np.frombuffer(weights, _FLOAT32)
 
 
 def _check_absent(field: str, features: int, parts: dict[str, bytes]) -> None:
@@ -118,13 +139,17 @@ def _check_absent(field: str, features: int, parts: dict[str, bytes]) -> None:
             raise invalid(f"{field}.num_features is 0 but {part} has {len(data)} bytes")
 
 
-def _integers(name: str, data: bytes, entries: int, origin: str) -> Array:
-    """View ``data`` as ``entries`` int32 or int64, whichever its size says."""
+def _integers(data: bytes, entries: int) -> Array | None:
+    """View ``data`` as ``entries`` int32 or int64, whichever its size says; None if neither."""
     if len(data) == entries * 4:
         return np.frombuffer(data, _INT32)
     if len(data) == entries * 8:
         return np.frombuffer(data, _INT64)
-    raise invalid(
+    return None
+
+
+def _misfit(name: str, data: bytes, entries: int, origin: str) -> ServingError:
+    return invalid(
         f"{name} has {len(data)} bytes, expected {entries * 4} (int32) or {entries * 8} (int64): "
         f"{entries} entries, {origin}"
     )

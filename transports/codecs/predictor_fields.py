@@ -4,7 +4,7 @@ By hand is what protobuf's encoders write: each field once, with a number of one
 else, what is broken included, is protobuf's. (https://protobuf.dev/programming-guides/encoding/)
 """
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -20,21 +20,11 @@ _SPARSE = {0x1A: "id_list_features", 0x22: "id_score_list_features", 0x32: "unar
 _MOST_INT32 = 0x7FFFFFFF
 
 
-class Features(NamedTuple):
-    """One message of features; of FloatFeatures ``parts`` has the values alone.
-
-    Of SparseFeatures they are lengths, values and weights.
-    """
-
-    number: int
-    parts: list[bytes]
-
-
-class Fields(NamedTuple):
-    """A request: its rows, and by field what it has of features."""
-
-    rows: int
-    features: dict[str, Features]
+# One message of features: their number, and its parts. Of FloatFeatures that is the values alone,
+# of SparseFeatures lengths, values and weights.
+Features: TypeAlias = tuple[int, list[bytes]]
+# A request: its rows, and by field what it has of features.
+Fields: TypeAlias = tuple[int, dict[str, Features]]
 
 
 def fields_of(body: bytes) -> Fields:
@@ -53,14 +43,14 @@ def parse(body: bytes) -> Fields:
     for field in FLOAT_FIELDS:
         if message.HasField(field):
             floats: predictor_pb2.FloatFeatures = getattr(message, field)
-            features[field] = Features(floats.num_features, [floats.values])
+            features[field] = (floats.num_features, [floats.values])
     for field in SPARSE_FIELDS:
         if message.HasField(field):
             sparse: predictor_pb2.SparseFeatures = getattr(message, field)
             # Each read of a bytes field copies it: read once.
             parts = [sparse.lengths, sparse.values, sparse.weights]
-            features[field] = Features(sparse.num_features, parts)
-    return Fields(message.batch_size, features)
+            features[field] = (sparse.num_features, parts)
+    return message.batch_size, features
 
 
 def read(body: bytes) -> Fields | None:
@@ -87,7 +77,7 @@ def read(body: bytes) -> Fields | None:
             return None
         features[field] = own
         at += value
-    return Fields(rows, features)
+    return rows, features
 
 
 def _features(body: bytes, at: int, stop: int, most: int) -> Features | None:
@@ -108,7 +98,7 @@ def _features(body: bytes, at: int, stop: int, most: int) -> Features | None:
             return None
         parts[place] = body[at : at + value]
         at += value
-    return Features(number, parts)
+    return number, parts
 
 
 def _number(body: bytes, at: int, stop: int) -> tuple[int, int]:

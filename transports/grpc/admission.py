@@ -1,5 +1,7 @@
 """Which calls need an API key, and whether theirs will do."""
 
+from dataclasses import replace
+
 from scheduler.engine import Engine
 from transports.credential import API_KEY, AUTHORIZATION, credential_in, not_allowed
 from transports.grpc import health, inference
@@ -41,4 +43,4 @@ class Admission:
             raise not_allowed()
         if arrival.path not in self._streams:
             caller.begin()
-        return arrival._replace(caller=caller)
+        return replace(arrival, caller=caller)

@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -95,7 +96,7 @@ def _with_deadline(arrival: Arrival, context: Any) -> Arrival:
     """Return ``arrival`` as its first message, if it has but one, is here."""
     left_s, now_s = context.time_remaining(), time.perf_counter()
     deadline_s = math.inf if left_s is None else now_s + left_s
-    return arrival._replace(began_s=now_s, deadline_s=deadline_s)
+    return replace(arrival, began_s=now_s, deadline_s=deadline_s)
 
 
 def _end(context: Any, reply: Reply) -> None:

@@ -32,7 +32,7 @@ def own_id(metadata: Metadata) -> str:
         if given:
             return given
     # Names a request in logs and need not be a secret: a tenth of what the kernel's bytes cost.
-    return f"{random.getrandbits(128):032x}"
+    return random.getrandbits(128).to_bytes(16, "big").hex()
 
 
 def own_trace(metadata: Metadata) -> str:

@@ -1,12 +1,12 @@
 """``predictor.Predictor/Predict``: TorchRec's wire."""
 
-from collections.abc import Awaitable
-
 from scheduler.engine import Engine
+from scheduler.types import InferRequest, InferResponse
 from transports.codecs.predictor import decode_request, encode_response
-from transports.grpc.calls import Call, Calls
+from transports.grpc.call import Call, Codec
+from transports.grpc.calls import Calls
 from transports.grpc.metadata import VERSION, text_in
-from transports.grpc.methods import Arrival, Reply, Unary
+from transports.grpc.methods import Answering, Arrival, Direct, Replied
 
 SERVICE = "predictor.Predictor"
 
@@ -16,26 +16,29 @@ _MODEL = "narsil-model"
 MODEL_KEYS = {_PATH: _MODEL}
 
 
-class PredictService:
+class PredictService(Codec):
     """Answer calls through ``engine``."""
 
     def __init__(self, engine: Engine, calls: Calls) -> None:
         self._engine = engine
         self._calls = calls
 
-    def unary(self) -> dict[str, Unary]:
+    def direct(self) -> dict[str, Direct]:
         """Return the methods by path."""
         return {_PATH: self.predict}
 
-    def predict(self, body: bytes, arrival: Arrival) -> Awaitable[Reply]:
+    def predict(self, body: bytes, arrival: Arrival, replied: Replied) -> Answering:
         """Answer one call, or refuse it."""
-        return self._calls.unary(self._scores, body, arrival)
+        return self._calls.unary(self, body, arrival, replied)
 
-    async def _scores(self, body: bytes, call: Call) -> bytes:
+    def request(self, body: bytes, call: Call) -> InferRequest:
+        """Decode ``body``."""
         version = text_in(call.metadata, VERSION)
         # Only what is not served has to be looked up once more: for the error.
         model = call.named.model or self._engine.spec(text_in(call.metadata, _MODEL), version).name
-        request = call.merged(decode_request(body, model), version)
-        response = await self._engine.infer(request)
-        call.answered(response)
+        return call.merged(decode_request(body, model), version)
+
+    def body(self, response: InferResponse, call: Call) -> bytes:
+        """Encode ``response``."""
+        del call
         return encode_response(response)

@@ -10,7 +10,7 @@ from transports.grpc.calls import Calls
 from transports.grpc.engine_grpcio import GrpcioServer
 from transports.grpc.listen import reserved_path, reserved_sockets
 from transports.grpc.management import Management
-from transports.grpc.methods import Methods
+from transports.grpc.methods import Methods, awaited
 from transports.grpc.nghttp2.server import Nghttp2Server
 from transports.grpc.options import GrpcOptions
 from transports.sharing import Reserved, Share
@@ -105,9 +105,11 @@ def _methods(services: _Services, options: GrpcOptions, engine: Engine) -> Metho
     streams = {**services.inference.streams(), **services.health.streams()}
     if options.reflection:
         streams.update(services.reflection.streams())
+    direct = {**services.predict.direct(), **services.inference.direct()}
     unary = {
-        **services.predict.unary(),
+        **{path: awaited(method) for path, method in direct.items()},
         **services.inference.unary(),
         **services.health.unary(),
     }
-    return Methods(unary, streams, services.calls.refused, Admission(engine, frozenset(streams)))
+    admit = Admission(engine, frozenset(streams))
+    return Methods(unary, streams, services.calls.refused, admit, direct)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from scheduler.errors import Code, ServingError
-from transports.grpc.calls import Call
+from transports.grpc.calls import AwaitedCall
 from transports.grpc.metadata import REQUEST_ID, own_id
 from transports.grpc.methods import Arrival, Reply, Send
 from transports.grpc.outcome import refusal
@@ -18,13 +18,13 @@ from transports.grpc.outcome import refusal
 WINDOW = 32
 
 # Turns a request's bytes into its answer's, whatever they are.
-Answer: TypeAlias = Callable[[bytes, Call], Coroutine[Any, Any, bytes]]
+Answer: TypeAlias = Callable[[bytes, AwaitedCall], Coroutine[Any, Any, bytes]]
 
 
 class Streams:
     """Answer streams until closed."""
 
-    def __init__(self, begin: Callable[[Arrival, float], Call], answer: Answer) -> None:
+    def __init__(self, begin: Callable[[Arrival, float], AwaitedCall], answer: Answer) -> None:
         self._begin = begin
         self._answer = answer
         self._closed = False

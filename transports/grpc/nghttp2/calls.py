@@ -53,14 +53,12 @@ class Call:
             return
         self.over = True
         self._drop()
-        if self._task is not None:
-            self._task.cancel()
+        self._stop()
 
     def cut(self, reply: Reply) -> None:
         """End the call with ``reply``, whatever it is doing."""
         self._end(reply)
-        if self._task is not None:
-            self._task.cancel()
+        self._stop()
 
     def refuse(self, failure: ServingError) -> None:
         """Turn the call away and report it."""
@@ -70,6 +68,11 @@ class Call:
     def _start(self) -> None:
         self._task = self._wire.start(self._run())
         self._task.add_done_callback(self._done)
+
+    def _stop(self) -> None:
+        """Cancel what runs."""
+        if self._task is not None:
+            self._task.cancel()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._wire.finished(task)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from scheduler.errors import invalid
-from transports.grpc.calls import too_large
+from transports.grpc.call import too_large
 
 PREFIX_BYTES = 5
 # Tells gzip from zlib by the first bytes.

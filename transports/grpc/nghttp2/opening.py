@@ -7,6 +7,7 @@ import grpc
 from scheduler.errors import ServingError
 from transports.grpc.methods import Arrival, Methods, Reply
 from transports.grpc.nghttp2.calls import Call, RefusedCall, UnaryCall
+from transports.grpc.nghttp2.direct import DirectCall
 from transports.grpc.nghttp2.head import Head, parse_head
 from transports.grpc.nghttp2.messages import MessageReader
 from transports.grpc.nghttp2.streams import StreamCall
@@ -44,6 +45,9 @@ class Opening:
         except ServingError as failure:
             reply = self._methods.refused(arrival, failure)
             return RefusedCall(self._wire, stream_id, arrival, reader, reply)
+        direct = self._methods.direct.get(head.path)
+        if unary is not None and direct is not None:
+            return DirectCall(self._wire, stream_id, arrival, reader, unary, direct)
         if unary is not None:
             return UnaryCall(self._wire, stream_id, arrival, reader, unary)
         assert stream is not None

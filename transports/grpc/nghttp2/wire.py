@@ -23,6 +23,7 @@ class Wire:
     """Send answers; ``refused`` reports a call that is turned away and says how it ends.
 
     ``unfinished_bytes`` is what calls have of messages, and of unary requests, that lack their end.
+    ``under_way`` counts the calls whose methods run.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Wire:
         self.refused = refused
         self.budget = budget
         self.unfinished_bytes = 0
+        self.under_way = 0
         self._h2 = h2
         self._output = output
         self._create_task = asyncio.get_running_loop().create_task
@@ -45,11 +47,13 @@ class Wire:
         """Run ``work`` as a task and keep it until it is ``finished``."""
         task = self._create_task(work)
         self._tasks.add(task)
+        self.under_way += 1
         return task
 
     def finished(self, task: asyncio.Task[None]) -> None:
         """Keep a task no longer."""
         self._tasks.discard(task)
+        self.under_way -= 1
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Let the client send so much more."""
@@ -120,7 +124,7 @@ class Wire:
 
         The turn of the loop that this saves is what a client with one call at a time waits for.
         """
-        if len(self._tasks) == 1:
+        if self.under_way == 1:
             self._output.flush()
 
     def stop_upload(self, stream_id: int) -> None:
