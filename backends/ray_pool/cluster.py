@@ -15,6 +15,10 @@ _log = logging.getLogger(__name__)
 
 _REACHABLE_S = 3.0
 _START = "start one with: ray start --head --disable-usage-stats --include-dashboard=false"
+_ANSWERED = (
+    "something listens there: a cluster that asks for a token is joined with RAY_AUTH_MODE=token in"
+    " the environment, and the token in ~/.ray/auth_token (docs/ray.md)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ def join(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
-        raise LoadError(f"no Ray cluster at --address {address}: {error}; {_START}") from error
+        # Ray says no more; it looks for a token by itself only where it finds the cluster itself.
+        hint = _START if address == "auto" else _ANSWERED
+        raise LoadError(f"no Ray cluster at --address {address}: {error}; {hint}") from error
     _log.info("joined the Ray cluster at %s", address)
 
 

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,8 @@ from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
 from backends.ray_pool.packing import Packed, unpack
 from backends.ray_pool.refused import Refused
-from backends.ray_pool.updated import UpdatedTables
-from scheduler.backend import Backend, Checked, Portable, TableRows, TableSpec, Updatable
+from backends.ray_pool.updated import UpdatedActor, UpdatedTables
+from scheduler.backend import Backend, Checked, Portable, TableSpec, Updatable
 from scheduler.errors import DeviceLostError, LoadError, ServingError
 from scheduler.execute import load_new
 from scheduler.types import Array, Batch, InferRequest, ModelSpec
@@ -42,7 +42,7 @@ class Makes(Protocol):
         """Return the backend, not loaded. Raises LoadError."""
 
 
-class Replica:
+class Replica(UpdatedActor):
     """Serve one backend to the gateway; its methods are called on several threads at once."""
 
     def __init__(self, inner: Makes) -> None:
@@ -71,26 +71,6 @@ class Replica:
         backend = self._loaded
         check = backend.checker() if isinstance(backend, Portable) else None
         return Described(backend.spec, check, self._tables.specs())
-
-    def prepare_update(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
-        """Make of ``tables`` what is stored; ``commit_update`` writes it as ``state``."""
-        return self._tables.prepare(state, tables)
-
-    def commit_update(self, state: int) -> Refused | None:
-        """Write what was prepared."""
-        return self._tables.commit(state)
-
-    def roll_back(self, state: int) -> int | Refused:
-        """Restore every row as it was loaded; return how many were replaced."""
-        return self._tables.roll_back(state)
-
-    def catch_up(self, state: int, tables: Sequence[TableRows]) -> Alive:
-        """Be as others are: ``tables`` on top of what was loaded. Returns what ``alive`` does."""
-        try:
-            self._tables.catch_up(state, tables)
-        except ServingError as error:
-            return Alive(os.getpid(), node_of_worker(), failure=f"cannot catch up: {error}")
-        return self.alive()
 
     def run(self, packed: Packed, checked: bool) -> Mapping[str, Array] | Refused:
         """Compute one batch, which has been ``checked`` or is checked now."""

@@ -1,7 +1,10 @@
 """The tables of a replica's backend: changed in two steps, or brought up to date in one."""
 
+import abc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from backends.ray_pool.alive import Alive
 from backends.ray_pool.refused import Refused
 from scheduler.backend import TableRows, TableSpec, Updatable
 from scheduler.errors import Code, ServingError
@@ -72,3 +75,33 @@ class UpdatedTables:
             detail = f"model {self._name!r}: the backend of its replicas takes no embedding updates"
             raise ServingError(Code.UNSUPPORTED, detail)
         return self._tables
+
+
+class UpdatedActor(abc.ABC):
+    """What the gateway asks of an actor about its tables, once it has loaded them."""
+
+    _tables: UpdatedTables
+
+    @abc.abstractmethod
+    def alive(self) -> Alive:
+        """Return that it is, once the model is loaded, or why that failed."""
+
+    def prepare_update(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
+        """Make of ``tables`` what is stored; ``commit_update`` writes it as ``state``."""
+        return self._tables.prepare(state, tables)
+
+    def commit_update(self, state: int) -> Refused | None:
+        """Write what was prepared."""
+        return self._tables.commit(state)
+
+    def roll_back(self, state: int) -> int | Refused:
+        """Restore every row as it was loaded; return how many were replaced."""
+        return self._tables.roll_back(state)
+
+    def catch_up(self, state: int, tables: Sequence[TableRows]) -> Alive:
+        """Be as others are: ``tables`` on top of what was loaded. Returns what ``alive`` does."""
+        try:
+            self._tables.catch_up(state, tables)
+        except ServingError as error:
+            return replace(self.alive(), failure=f"cannot catch up: {error}")
+        return self.alive()

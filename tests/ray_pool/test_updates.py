@@ -127,7 +127,9 @@ async def test_every_actor_has_an_update_also_one_that_was_made_anew_and_a_rollb
         assert await all_answer(engine, local)
 
 
-@pytest.mark.parametrize("kind", [WHOLE, BY_ROWS], ids=str)
+@pytest.mark.parametrize(
+    "kind", [WHOLE, BY_ROWS, BY_ROWS | {"min_replicas": 2, "cpus": 0.5}], ids=str
+)
 async def test_no_request_sees_rows_as_they_were_after_another_has_seen_them_as_they_are(
     serve: Serve, small_artifact: Path, kernel_cache: Path, local: NativeDlrmBackend,
     kind: dict[str, object],

@@ -19,13 +19,12 @@ from backends.native_dlrm.options import NativeDlrmOptions
 from backends.native_dlrm.source import Source, find_source
 from backends.ray_pool.alive import Alive
 from backends.ray_pool.cluster import node_of_worker
-from backends.ray_pool.refused import Refused
 from backends.ray_pool.sharded.plan import Piece
 from backends.ray_pool.sharded.routes import Names
 from backends.ray_pool.sharded.split import Floats, PieceIds
-from backends.ray_pool.updated import UpdatedTables
-from scheduler.backend import TableRows, TableSpec
-from scheduler.errors import LoadError, ServingError
+from backends.ray_pool.updated import UpdatedActor, UpdatedTables
+from scheduler.backend import TableSpec
+from scheduler.errors import LoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Unheld:
         return nullcontext()
 
 
-class Shard:
+class Shard(UpdatedActor):
     """Pool bags of some pieces; nothing else of the model's tables is ever read."""
 
     def __init__(self, part: Part) -> None:
@@ -90,26 +89,6 @@ class Shard:
         if self._failure:
             return Alive(os.getpid(), node_of_worker(), failure=self._failure)
         return Alive(os.getpid(), node_of_worker(), state=self._tables.state)
-
-    def prepare_update(self, state: int, tables: Sequence[TableRows]) -> Refused | None:
-        """Make of ``tables`` what is stored; ``commit_update`` writes it as ``state``."""
-        return self._tables.prepare(state, tables)
-
-    def commit_update(self, state: int) -> Refused | None:
-        """Write what was prepared, while nobody asks."""
-        return self._tables.commit(state)
-
-    def roll_back(self, state: int) -> int | Refused:
-        """Restore every row as it was loaded; return how many were replaced."""
-        return self._tables.roll_back(state)
-
-    def catch_up(self, state: int, tables: Sequence[TableRows]) -> Alive:
-        """Be as others are: ``tables`` on top of what was loaded. Returns what ``alive`` does."""
-        try:
-            self._tables.catch_up(state, tables)
-        except ServingError as error:
-            return Alive(os.getpid(), node_of_worker(), failure=f"cannot catch up: {error}")
-        return self.alive()
 
     def pool_in(self, chunks: int, wanted: PieceIds) -> Floats | list[Floats]:
         """Return what ``pool`` does, its rows in so many ``chunks`` of one result each."""
