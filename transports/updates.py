@@ -1,6 +1,7 @@
 """Apply deltas of embedding rows to what an engine serves, from whichever door they come."""
 
 import dataclasses
+from collections.abc import Callable
 
 from scheduler.deltas import Delta
 from scheduler.engine import Engine
@@ -11,23 +12,38 @@ from scheduler.updates import Applied, RolledBack, Updates
 from transports.codecs import delta_arrow, delta_json
 
 
-async def decode(engine: Engine, pieces: list[bytes], worker: Worker, *, is_json: bool) -> Delta:
+def idle_of(engine: Engine) -> Callable[[], bool]:
+    """Return what says, on any thread, whether no batch of what is served now computes."""
+    served = [engine.updates(spec.name, spec.version) for spec in engine.specs()]
+    return lambda: all(one.idle() for one in served)
+
+
+async def decode(
+    engine: Engine, pieces: list[bytes] | list[memoryview], worker: Worker, *, is_json: bool
+) -> Delta:
     """Return the delta in ``pieces``, which are let go of; on ``worker``, beside what is served.
 
-    Raises ServingError.
+    Arrow's is not copied if it is in one piece. Raises ServingError.
     """
-    served = [engine.updates(spec.name, spec.version) for spec in engine.specs()]
-    read = delta_json.decode if is_json else delta_arrow.decode
+    idle = idle_of(engine)
 
     def decoded() -> Delta:
-        pace = Pace(lambda: all(one.idle() for one in served))
+        pace = Pace(idle)
         pace.wait_for_idle()
-        body = b"".join(pieces)  # without Python's lock, if it is large
+        if is_json:
+            return delta_json.decode(_joined(pieces))
+        body = pieces[0] if len(pieces) == 1 else _joined(pieces)
         pieces.clear()
         pace.rest()
-        return read(body)
+        return delta_arrow.decode(body, pace.rest)
 
     return await worker.run(decoded)
+
+
+def _joined(pieces: list[bytes] | list[memoryview]) -> bytes:
+    joined = b"".join(pieces)  # without Python's lock, if it is large
+    pieces.clear()
+    return joined
 
 
 def addressed(delta: Delta, model: str, version: str) -> Delta:

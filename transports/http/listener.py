@@ -44,6 +44,8 @@ class Listener:
     Requests for scores go to ``inference``, if there is one, with no ASGI between.
     """
 
+    protocol: type[HttpProtocol] = HttpProtocol
+
     def __init__(
         self,
         app: ASGIApp,
@@ -157,7 +159,7 @@ class Listener:
     def _protocol(self) -> asyncio.Protocol:
         if len(self._state.connections) >= self._options.max_connections:
             return Full(self._options.max_connections, self._state.default_headers)
-        return HttpProtocol(
+        return self.protocol(
             self._config,
             self._state,
             self._options.head_timeout_s,
