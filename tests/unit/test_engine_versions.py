@@ -197,7 +197,7 @@ async def test_each_model_may_have_options_of_its_own() -> None:
         (("a",), ("b", ""), "no model 'b'; served: a"),
     ],
 )
-def test_what_is_not_served_is_refused_by_what_is(
+async def test_what_is_not_served_is_refused_by_what_is(
     names: tuple[str, ...], asked: tuple[str, str], said: str
 ) -> None:
     specs = [replace(Watched(name).spec, version="1") for name in names]

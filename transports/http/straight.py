@@ -23,7 +23,7 @@ from transports.http.unsent import Unsent
 
 STRAIGHT = "narsil.straight"
 # What one turn of the event loop takes.
-PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 128 * 1024
 # Taken as fast as that, the event loop is busy with a body for a fiftieth of the time.
 MOST_BYTES_PER_S = 64 * 1024 * 1024
 # How often, and how many times, to ask whether a batch still computes before a piece is taken
