@@ -1,7 +1,6 @@
 """Apply deltas of embedding rows to what an engine serves, from whichever door they come."""
 
 import dataclasses
-from collections.abc import Callable
 
 from scheduler.deltas import Delta
 from scheduler.engine import Engine
@@ -12,38 +11,23 @@ from scheduler.updates import Applied, RolledBack, Updates
 from transports.codecs import delta_arrow, delta_json
 
 
-def idle_of(engine: Engine) -> Callable[[], bool]:
-    """Return what says, on any thread, whether no batch of what is served now computes."""
-    served = [engine.updates(spec.name, spec.version) for spec in engine.specs()]
-    return lambda: all(one.idle() for one in served)
-
-
-async def decode(
-    engine: Engine, pieces: list[bytes] | list[memoryview], worker: Worker, *, is_json: bool
-) -> Delta:
+async def decode(engine: Engine, pieces: list[bytes], worker: Worker, *, is_json: bool) -> Delta:
     """Return the delta in ``pieces``, which are let go of; on ``worker``, beside what is served.
 
-    Arrow's is not copied if it is in one piece. Raises ServingError.
+    Raises ServingError.
     """
-    idle = idle_of(engine)
+    served = [engine.updates(spec.name, spec.version) for spec in engine.specs()]
+    read = delta_json.decode if is_json else delta_arrow.decode
 
     def decoded() -> Delta:
-        pace = Pace(idle)
+        pace = Pace(lambda: all(one.idle() for one in served))
         pace.wait_for_idle()
-        if is_json:
-            return delta_json.decode(_joined(pieces))
-        body = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        body = b"".join(pieces)  # without Python's lock, if it is large
         pieces.clear()
         pace.rest()
-        return delta_arrow.decode(body, pace.rest)
+        return read(body)
 
     return await worker.run(decoded)
-
-
-def _joined(pieces: list[bytes] | list[memoryview]) -> bytes:
-    joined = b"".join(pieces)  # without Python's lock, if it is large
-    pieces.clear()
-    return joined
 
 
 def addressed(delta: Delta, model: str, version: str) -> Delta:

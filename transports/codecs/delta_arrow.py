@@ -5,7 +5,7 @@
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,10 @@ _PREFIX = "narsil."
 _METADATA = ("id", "base", "model", "version")
 
 
-def decode(body: bytes | memoryview, rest: Callable[[], None] = lambda: None) -> Delta:
-    """Return the delta in ``body``, whichever of the formats it is; its rows may lie in there.
+def decode(body: bytes) -> Delta:
+    """Return the delta in ``body``, whichever of the formats it is.
 
-    ``rest`` is called between steps. Raises ServingError: INVALID_REQUEST, PAYLOAD_TOO_LARGE, or
-    UNSUPPORTED without pyarrow.
+    Raises ServingError: INVALID_REQUEST, PAYLOAD_TOO_LARGE, or UNSUPPORTED without pyarrow.
     """
     arrow = _pyarrow()
     try:
@@ -63,10 +62,9 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _open(arrow: Any, body: bytes | memoryview) -> tuple[Any, Iterator[Any]]:
+def _open(arrow: Any, body: bytes) -> tuple[Any, Iterator[Any]]:
     """Return the schema and what yields the record batches."""
-    head, end = bytes(body[:_FILE_HEAD_BYTES]), bytes(body[-len(_STREAM_END) :])
-    if head.startswith(_PARQUET):
+    if body.startswith(_PARQUET):
         import pyarrow.parquet  # noqa: PLC0415
 
         schema = pyarrow.parquet.read_schema(arrow.BufferReader(body))
@@ -76,14 +74,14 @@ def _open(arrow: Any, body: bytes | memoryview) -> tuple[Any, Iterator[Any]]:
         file = pyarrow.parquet.ParquetFile(arrow.BufferReader(body), read_dictionary=["table"])
         return file.schema_arrow, file.iter_batches(_STEP_ROWS, use_threads=False)
     stream = arrow.py_buffer(body)
-    if head.startswith(_ARROW_FILE):
-        if bytes(body[-len(_ARROW_FILE) :]) != _ARROW_FILE:
+    if body.startswith(_ARROW_FILE):
+        if not body.endswith(_ARROW_FILE):
             raise invalid(f"{_UNREADABLE}: the Arrow file has no end, it was cut off")
         arrow.ipc.open_file(stream)  # raises if what is before its end is not whole
         stream = stream.slice(_FILE_HEAD_BYTES)  # a stream from here on
-    elif not head.startswith(_STREAM):
+    elif not body.startswith(_STREAM):
         raise invalid(f"{_UNREADABLE}: {_KINDS if body else 'it has no bytes'}")
-    elif end != _STREAM_END:
+    elif not body.endswith(_STREAM_END):
         raise invalid(f"{_UNREADABLE}: the stream has no end, it was cut off")
     check_unpacked(stream_bytes(arrow, stream), MOST_BYTES)
     reader = arrow.ipc.open_stream(stream)
@@ -120,7 +118,7 @@ def _bounded(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def _delta(arrow: Any, table: Any, body: bytes | memoryview) -> Delta:
+def _delta(arrow: Any, table: Any, body: bytes) -> Delta:
     for name in COLUMNS:
         if table.column(name).null_count:
             raise invalid(f"column {name!r} has nulls")

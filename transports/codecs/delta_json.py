@@ -15,7 +15,7 @@ from transports.codecs.strict_json import parse_object, shown
 _FIELDS = ("id", "base", "model", "version", "tables")
 
 
-def digest(body: bytes | memoryview) -> str:
+def digest(body: bytes) -> str:
     """Return the name of a delta that has none: what it contains."""
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 

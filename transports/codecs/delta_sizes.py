@@ -31,7 +31,7 @@ def check_unpacked(total: int, most_bytes: int) -> None:
         )
 
 
-def parquet_bytes(body: bytes | memoryview, schema: Any) -> int:
+def parquet_bytes(body: bytes, schema: Any) -> int:
     """Return what the rows of a Parquet file take, its names being read as a dictionary.
 
     Raises ServingError.

@@ -36,7 +36,7 @@ class Column:
     uncompressed_bytes: int
 
 
-def columns(body: bytes | memoryview) -> Iterator[Column]:
+def columns(body: bytes) -> Iterator[Column]:
     """Yield every column of every group of rows. Raises ServingError (INVALID_REQUEST)."""
     if len(body) < _TAIL.size or body[-len(_MAGIC) :] != _MAGIC:
         raise _damaged("it has no footer")
@@ -44,7 +44,7 @@ def columns(body: bytes | memoryview) -> Iterator[Column]:
     start = len(body) - _TAIL.size - length
     if start < len(_MAGIC) or length > MOST_BYTES:
         raise _damaged(f"its footer has {length} bytes, at most {MOST_BYTES} are read")
-    reader = _Reader(bytes(body[start : len(body) - _TAIL.size]))
+    reader = _Reader(body[start : len(body) - _TAIL.size])
     try:
         yield from _file(reader)
     except (IndexError, ValueError) as error:

@@ -14,14 +14,13 @@ from transports.http.page.routes import page_routes
 from transports.http.pages import document, pages
 from transports.http.ranges import PORTS, check_range
 from transports.http.sockets import bind, port_of, url
-from transports.http.straight import PIECE_BYTES, StraightProtocol
 from transports.http.unsent import Unsent
 
 LISTENER = ListenerOptions(backlog=128, max_connections=1024)
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
-# As much as one turn of the event loop takes of a large delta.
-RECEIVE_BYTES = PIECE_BYTES
+# What one turn of the event loop may take of a large delta: requests have their turn in between.
+RECEIVE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +36,6 @@ class AdminOptions:
     def __post_init__(self) -> None:
         """Refuse what could not work. Raises ValueError."""
         check_range("port", self.port, PORTS)
-
-
-class StraightListener(Listener):
-    """Takes large bodies past the parser."""
-
-    protocol = StraightProtocol
 
 
 class AdminTransport:
@@ -66,7 +59,7 @@ class AdminTransport:
         document(app, lambda schema: _with_deltas(schema, engine))
         playground = PlaygroundApp(app, engine, self._intake, self._options.host)
         self._deltas = DeltasApp(playground, engine, writable=self._options.updates)
-        self._listener = StraightListener(self._deltas, LISTENER, Unsent(MAX_UNSENT_BYTES))
+        self._listener = Listener(self._deltas, LISTENER, Unsent(MAX_UNSENT_BYTES))
         await self._listener.start(bound)
         return (url("http", self._options.host, port_of(bound)),)
 

@@ -4,11 +4,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import TypeAlias
 
-import numpy as np
 from starlette.types import Receive
 
 from scheduler.errors import Code, ServingError
@@ -17,10 +14,6 @@ from transports.http.disconnect import reason
 from transports.http.intake import Intake
 from transports.http.problem import HttpError
 from transports.http.receiving import whole_body
-
-# Takes the memory for all of a body, which its head declared that long, and what says whether
-# nobody computes. False: it ended early, and ``receive`` says why.
-Straight: TypeAlias = Callable[[memoryview, Callable[[], bool]], Awaitable[bool]]
 
 # An early answer is lost when the connection closes on bytes nobody read (the kernel resets it),
 # so what a client still sends is read for a while: enough for one that looks only after its last
@@ -77,27 +70,11 @@ class Body:
                 unpacker = Unpacker(coding) if coding else None
                 return await self._read(unpacker, is_json, bytes_per_s)
         except TimeoutError as error:
-            raise self._late() from error
-
-    async def straight(
-        self, size_bytes: int, straight: Straight, idle: Callable[[], bool]
-    ) -> memoryview:
-        """Return a binary body of ``size_bytes``, as declared, which ``straight`` takes.
-
-        Its pieces come while ``idle``, if that comes soon. Raises as ``pieces`` does.
-        """
-        self._check(size_bytes, "bytes", is_json=False)
-        self._intake.take(size_bytes)
-        self._held_bytes = size_bytes
-        room = np.empty(size_bytes, np.uint8).data  # of which no page is touched yet
-        try:
-            async with self._intake.reading():
-                while not await straight(room, idle):
-                    await self._next()  # it ended early: raises
-        except TimeoutError as error:
-            raise self._late() from error
-        self.complete = True
-        return room
+            raise HttpError(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"body: not complete after {self._limits.body_timeout_s:g} s (body_timeout_s)",
+                code=Code.DEADLINE_EXCEEDED,
+            ) from error
 
     async def drain(self) -> None:
         """Throw away what is still coming, within bounds."""
@@ -111,13 +88,6 @@ class Body:
         """Give back the memory; the request has ended."""
         self._intake.give_back(self._held_bytes)
         self._held_bytes = 0
-
-    def _late(self) -> HttpError:
-        return HttpError(
-            HTTPStatus.REQUEST_TIMEOUT,
-            f"body: not complete after {self._limits.body_timeout_s:g} s (body_timeout_s)",
-            code=Code.DEADLINE_EXCEEDED,
-        )
 
     def _take_whole(self, body: bytes, is_json: bool) -> bytes:
         self.complete = True

@@ -44,8 +44,6 @@ class Listener:
     Requests for scores go to ``inference``, if there is one, with no ASGI between.
     """
 
-    protocol: type[HttpProtocol] = HttpProtocol
-
     def __init__(
         self,
         app: ASGIApp,
@@ -159,7 +157,7 @@ class Listener:
     def _protocol(self) -> asyncio.Protocol:
         if len(self._state.connections) >= self._options.max_connections:
             return Full(self._options.max_connections, self._state.default_headers)
-        return self.protocol(
+        return HttpProtocol(
             self._config,
             self._state,
             self._options.head_timeout_s,

@@ -18,7 +18,7 @@ Whole: TypeAlias = Callable[[int, Fields, bytes], bool]
 
 def with_whole(scope: Scope, whole: Whole) -> None:
     """Say in ``scope`` that its answer may be given to ``whole``."""
-    scope.setdefault("extensions", {})[WHOLE] = whole
+    scope["extensions"] = {WHOLE: whole}
 
 
 def without_whole(scope: Scope) -> None:
