@@ -34,7 +34,10 @@ _NOBODY: _Identity = ()
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """What became of one file; ``outcome`` is applied, already_applied, passed_over or refused."""
+    """What became of one file; ``outcome`` is applied, already_applied, passed_over or refused.
+
+    ``model`` and ``version`` are what was changed; of what was not, what the file says.
+    """
 
     file: str
     outcome: str
@@ -49,6 +52,7 @@ class FileOutcome:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
     identity: _Identity
+    names: tuple[str, str]  # of the model and version it is for, as the file has them
     served: object  # what it was applied to: a model that was loaded anew has none of it
     outcome: FileOutcome
 
@@ -102,23 +106,25 @@ class DeltaFolder:
         return (
             seen is not None
             and seen.identity == identity
-            and seen.served == self._served(seen.outcome)
+            and seen.served == self._served(seen.names, seen.outcome)
         )
 
-    def _served(self, outcome: FileOutcome) -> object:
+    def _served(self, names: tuple[str, str], outcome: FileOutcome) -> object:
         """Return what ``outcome`` depends on besides the file: while it is equal, so is that."""
         try:
-            taking = self._engine.updates(outcome.model, outcome.version)
+            taking = self._engine.updates(*names)
         except ServingError:
             return tuple((spec.name, spec.version) for spec in self._engine.specs())
         return taking, taking.sequence if outcome.outcome == "refused" else None
 
     async def _take(self, name: str, identity: _Identity) -> None:
         outcome = FileOutcome(name, "refused", "", "", "", 0, 0, time.time())
+        names = ("", "")
         try:
             body = await run_in_thread(lambda: self._read(name), "deltas")
             is_json = name.endswith(".json")
             delta = await updates.decode(self._engine, [body], self._worker, is_json=is_json)
+            names = (delta.model, delta.version)
             outcome = replace(outcome, model=delta.model, version=delta.version)
             applied = await updates.apply(self._engine, delta)
         except ServingError as error:
@@ -135,13 +141,14 @@ class DeltaFolder:
         else:
             rows = applied.rows if applied.outcome == "applied" else 0
             outcome = replace(
-                outcome, outcome=applied.outcome, sequence=applied.sequence, rows=rows
-            )
+                outcome, outcome=applied.outcome, model=applied.model, version=applied.version,
+                sequence=applied.sequence, rows=rows,
+            )  # fmt: skip
             logger.info(
                 "delta %s: %s, %d rows in %.3f s; %s version %s is at %d", name, applied.outcome,
                 rows, applied.seconds, applied.model, applied.version, applied.sequence,
             )  # fmt: skip
-        self._seen[name] = _Seen(identity, self._served(outcome), outcome)
+        self._seen[name] = _Seen(identity, names, self._served(names, outcome), outcome)
 
     def _read(self, name: str) -> bytes:
         """Return a file that somebody trusted has signed, if that is asked for."""

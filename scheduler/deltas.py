@@ -10,6 +10,8 @@ from scheduler.errors import ServingError, invalid, shown
 
 # A delta's name goes into answers and logs.
 MOST_ID_CHARACTERS = 200
+# Rows whose values are looked at without a rest: 0.05 ms for 64 values each.
+_STEP_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +37,7 @@ class Delta:
 def check_delta(
     delta: Delta, tables: Iterable[TableSpec], rest: Callable[[], None] = lambda: None
 ) -> None:
-    """Refuse what must not reach ``tables``; ``rest`` is called after each of them.
+    """Refuse what must not reach ``tables``; ``rest`` is called between steps.
 
     Raises ServingError naming table, row and limit.
     """
@@ -45,8 +47,8 @@ def check_delta(
     _check_names([table.table for table in delta.tables], known)
     for table in delta.tables:
         _check_rows(table, known[table.table])
-        _check_values(table, known[table.table])
         rest()
+        _check_values(table, known[table.table], rest)
 
 
 def _check_names(names: Sequence[str], known: Iterable[str]) -> None:
@@ -76,16 +78,18 @@ def _check_rows(table: TableRows, spec: TableSpec) -> None:
         raise _of(table, f"row {ordered[int(np.argmax(twice))]} is given more than once")
 
 
-def _check_values(table: TableRows, spec: TableSpec) -> None:
+def _check_values(table: TableRows, spec: TableSpec, rest: Callable[[], None]) -> None:
     if table.values.shape != (len(table.rows), spec.dim):
         raise _of(
             table,
             f"values of shape {table.values.shape} for {len(table.rows)} rows of {spec.dim} values",
         )
-    finite = np.isfinite(table.values)
-    if not finite.all():
-        at = int(np.argmin(finite.all(axis=1)))
-        raise _of(table, f"row {table.rows[at]} has NaN or infinity among its values")
+    for start in range(0, len(table.values), _STEP_ROWS):
+        finite = np.isfinite(table.values[start : start + _STEP_ROWS])
+        if not finite.all():
+            at = start + int(np.argmin(finite.all(axis=1)))
+            raise _of(table, f"row {table.rows[at]} has NaN or infinity among its values")
+        rest()
 
 
 def _of(table: TableRows, what: str) -> ServingError:

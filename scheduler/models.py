@@ -76,13 +76,14 @@ def not_served(
     names: Collection[str], specs: Iterable[ModelSpec], model: str, version: str
 ) -> ServingError:
     """Return the error for what is not among the models called ``names``, whose are ``specs``."""
-    if not model:
-        known = f"name one of the models: {', '.join(names) or 'none is served'}"
+    if not model and len(names) != 1:
+        known = f"name one of the models: {', '.join(names)}" if names else "no model is served"
     elif not version:
         known = f"no model {shown(model)}; served: {', '.join(names) or 'none'}"
     else:
         served = ", ".join(f"{spec.name} {spec.version}" for spec in specs) or "none"
-        known = f"no model {shown(model)} of version {shown(version)}; served: {served}"
+        what = f"no model {shown(model)} of version" if model else "no version"
+        known = f"{what} {shown(version)}; served: {served}"
     return ServingError(Code.MODEL_NOT_FOUND, known)
 
 

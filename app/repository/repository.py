@@ -117,7 +117,7 @@ class Repository:
         if self._options.mode == POLL:
             await self.look()
             return
-        listing = await self._look()
+        listing = await self._look(now=True)
         if listing is not None:
             self._listing = self._settler.adopt(listing)
             explicit = self._options.mode == EXPLICIT
@@ -157,7 +157,7 @@ class Repository:
             )
 
     async def _load(self, model: str) -> Refusal | None:
-        listing = await self._look()
+        listing = await self._look(now=True)
         if listing is None:
             return Refusal(Code.UNAVAILABLE, f"the repository cannot be read: {self._lost}")
         self._listing = self._settler.adopt(listing)
@@ -195,11 +195,18 @@ class Repository:
             await self._keepers[model].sync(found)
         self._show()
 
-    async def _look(self) -> Listing | None:
-        """Return what is there, None if that cannot be told."""
-        if self._scanning is None:
+    async def _look(self, *, now: bool = False) -> Listing | None:
+        """Return what is there, None if that cannot be told.
+
+        ``now``: with all that was there when this was called, of which a listing that others wait
+        for may have passed some by.
+        """
+        limit_s = self._options.scan_timeout_s
+        if now and self._scanning is not None:
+            await asyncio.wait([self._scanning], timeout=limit_s)
+        if self._scanning is None or self._scanning.done():
             self._scanning = run_in_thread(self._place.scan, "scan")
-        scanning, limit_s = self._scanning, self._options.scan_timeout_s
+        scanning = self._scanning
         try:
             listing = await asyncio.wait_for(asyncio.shield(scanning), limit_s)
             if not listing and self._serving():
@@ -211,7 +218,7 @@ class Repository:
             self._lose(str(error))
             return None
         finally:
-            if scanning.done():
+            if scanning.done() and self._scanning is scanning:
                 self._scanning = None
         if self._lost:
             logger.info("repository %s can be read again", self._place.url)

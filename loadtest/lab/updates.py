@@ -21,30 +21,28 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from loadtest.lab import setting
 from loadtest.lab.tables import print_table
 from loadtest.lab.updates_folder import watch
-from loadtest.lab.updates_poster import (
+from loadtest.lab.updates_poster import NAME, go_first, post, sink
+from loadtest.lab.updates_rounds import (
     FOLDER,
     HTTP,
-    NAME,
     NOTHING,
     SINK,
     TURN_S,
     TURNS,
-    go_first,
-    post,
-    round_at,
-    sink,
-    turn_at,
+    Latencies,
+    Rounds,
+    joined,
+    lines,
 )
 from loadtest.workload import read_shape
 from scheduler.backend import TableSpec
@@ -57,8 +55,6 @@ from transports.http.admin import AdminOptions, AdminTransport
 # Requests that are due so soon after a turn began may meet what the one before left.
 _SETTLING_S = 0.05
 _BODIES = 26
-_PERCENTILES = {"p50": 50, "p90": 90, "p99": 99}
-_RESAMPLES = 1000
 
 
 def _body(random: np.random.Generator, tables: Sequence[TableSpec], rows: int) -> bytes:
@@ -84,9 +80,9 @@ def _body(random: np.random.Generator, tables: Sequence[TableSpec], rows: int) -
 class Load:
     """An open loop of requests at a steady rate; ``latencies_s`` are by turn and round."""
 
-    def __init__(self, engine: Engine, requests: Sequence[InferRequest]) -> None:
-        self._engine, self._requests = engine, requests
-        self.latencies_s: dict[str, dict[int, list[float]]] = {turn: {} for turn in TURNS}
+    def __init__(self, engine: Engine, requests: Sequence[InferRequest], rounds: Rounds) -> None:
+        self._engine, self._requests, self._rounds = engine, requests, rounds
+        self.latencies_s: Latencies = {turn: {} for turn in rounds.turns}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, rate: float, seconds: float) -> None:
@@ -102,28 +98,32 @@ class Load:
 
     def forget(self) -> None:
         """Let what was measured so far count no more."""
-        self.latencies_s = {turn: {} for turn in TURNS}
+        self.latencies_s = {turn: {} for turn in self._rounds.turns}
 
     async def _ask(self, due_s: float, number: int) -> None:
         await self._engine.infer(self._requests[number % len(self._requests)])
         if due_s % TURN_S > _SETTLING_S:
-            latencies_s = self.latencies_s[turn_at(due_s)].setdefault(round_at(due_s), [])
-            latencies_s.append(time.monotonic() - due_s)
+            turn, number = self._rounds.turn_at(due_s), self._rounds.round_at(due_s)
+            self.latencies_s[turn].setdefault(str(number), []).append(time.monotonic() - due_s)
 
 
 class Watching(Observer):
     """Keeps what was reported of updates."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
         self.updates: list[tuple[str, Updated]] = []  # with the turn in which they began
 
     def updated(self, record: Updated) -> None:
         """Keep it."""
-        self.updates.append((turn_at(time.monotonic() - record.seconds), record))
+        began_s = time.monotonic() - record.seconds
+        self.updates.append((self._rounds.turn_at(began_s), record))
 
 
 @contextlib.contextmanager
-def _sending(url: str, folder: Path, bodies: Sequence[bytes], every_s: float) -> Iterator[None]:
+def _sending(
+    rounds: Rounds, url: str, folder: Path, bodies: Sequence[bytes], every_s: float
+) -> Iterator[None]:
     """Send within the block: to ``url``, ``folder`` and a process that does nothing, by turns."""
     spawn = multiprocessing.get_context("spawn")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -131,7 +131,7 @@ def _sending(url: str, folder: Path, bodies: Sequence[bytes], every_s: float) ->
         urls = {HTTP: url, SINK: f"http://127.0.0.1:{port}/"}
         others = [
             spawn.Process(target=sink, args=(listener,), daemon=True),
-            spawn.Process(target=post, args=(urls, folder, bodies, every_s), daemon=True),
+            spawn.Process(target=post, args=(rounds, urls, folder, bodies, every_s), daemon=True),
         ]
         for other in others:
             other.start()
@@ -142,9 +142,10 @@ def _sending(url: str, folder: Path, bodies: Sequence[bytes], every_s: float) ->
             other.terminate()
 
 
-async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]:
-    """Return a line for each kind of turn."""
-    watching = Watching()
+async def measure(arguments: argparse.Namespace) -> Latencies:
+    """Return what requests took in each kind of turn."""
+    rounds = Rounds(tuple(turn for turn in TURNS if turn in {NOTHING, *arguments.turns}))
+    watching = Watching(rounds)
     engine = Engine(SchedulerOptions(), watching)
     plugin = entry_points(group="narsil.backends")[arguments.backend].load()
     await engine.load(plugin(plugin.Options(path=str(arguments.artifact))))
@@ -155,14 +156,13 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
     random, tables, rows = np.random.default_rng(0), updates.tables(), arguments.delta_rows
     chosen = [tables] if arguments.spread else [(table,) for table in tables]
     bodies = [_body(random, chosen[at % len(chosen)], rows) for at in range(_BODIES)]
-    load = Load(
-        engine, setting.make_requests(read_shape(arguments.artifact), arguments.rows, 200, 1)
-    )
+    requests = setting.make_requests(read_shape(arguments.artifact), arguments.rows, 200, 1)
+    load = Load(engine, requests, rounds)
     setting.settle_memory()
     page = f"{url}/v1/models/{updates.spec.name}/embeddings"
     with (
         tempfile.TemporaryDirectory() as folder,
-        _sending(page, Path(folder), bodies, rows / arguments.rows_per_s),
+        _sending(rounds, page, Path(folder), bodies, rows / arguments.rows_per_s),
     ):
         watching_folder = asyncio.create_task(watch(engine, Path(folder)))
         while not watching.updates:  # it has imported what it needs, the server found its library
@@ -175,15 +175,16 @@ async def measure(arguments: argparse.Namespace) -> list[dict[str, float | str]]
         watching_folder.cancel()
     await admin.stop(0.0)
     await engine.close(1.0)
-    _say(watching, lasted_s, used_s)
-    return _lines(load.latencies_s, arguments.seed)
+    _say(watching, rounds, lasted_s, used_s)
+    return load.latencies_s
 
 
-def _say(watching: Watching, lasted_s: float, used_s: float) -> None:
-    for way in (HTTP, FOLDER):
+def _say(watching: Watching, rounds: Rounds, lasted_s: float, used_s: float) -> None:
+    turns_s = lasted_s / len(rounds.turns)
+    for way in {HTTP, FOLDER} & {*rounds.turns}:
         applied = [one for turn, one in watching.updates if (turn, one.outcome) == (way, "applied")]
         print(
-            f"{way}: {sum(one.rows for one in applied) / (lasted_s / len(TURNS)):.0f} rows/s;"
+            f"{way}: {sum(one.rows for one in applied) / turns_s:.0f} rows/s;"
             f" a delta took {1e3 * float(np.median([one.seconds for one in applied])):.1f} ms"
         )
     print(f"CPU {used_s / lasted_s:.2f} cores")
@@ -192,37 +193,6 @@ def _say(watching: Watching, lasted_s: float, used_s: float) -> None:
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _lines(
-    latencies_s: Mapping[str, Mapping[int, Sequence[float]]], seed: int
-) -> list[dict[str, float | str]]:
-    """Return the percentiles of each kind of turn, and their ratios to those of nothing."""
-    whole = sorted(set.intersection(*(set(by_round) for by_round in latencies_s.values())))
-    taken = {
-        turn: [np.asarray(by_round[each]) for each in whole]
-        for turn, by_round in latencies_s.items()
-    }
-    draws = np.random.default_rng(seed).integers(0, len(whole), (_RESAMPLES, len(whole)))
-    drawn = {
-        turn: np.array([_percentiles([rounds[at] for at in draw]) for draw in draws])
-        for turn, rounds in taken.items()
-    }
-    lines: list[dict[str, float | str]] = []
-    for turn, rounds in taken.items():
-        line: dict[str, float | str] = {"": turn, "requests": float(sum(map(len, rounds)))}
-        here, bases = _percentiles(rounds), _percentiles(taken[NOTHING])
-        ratios = np.percentile(drawn[turn] / drawn[NOTHING], [2.5, 97.5], axis=0)
-        for at, name in enumerate(_PERCENTILES):
-            line[f"{name} ms"] = 1e3 * float(here[at])
-            low, high = ratios[:, at]
-            line[f"{name} ratio"] = f"x{here[at] / bases[at]:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(line)
-    return lines
-
-
-def _percentiles(rounds: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    return np.percentile(np.concatenate(rounds), list(_PERCENTILES.values()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -237,11 +207,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--spread", action="store_true", help="each delta over all tables")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--first", action="store_true", help="before all others here; needs root")
+    parser.add_argument(
+        "--turns", nargs="+", choices=[HTTP, FOLDER, SINK], default=[HTTP, FOLDER, SINK],
+        help="which of them beside nothing; fewer have more requests each",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=Path, help="a file for the rounds of several runs, to be read as one"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the intervals' draws")
     arguments = parser.parse_args(argv)
     if arguments.first:
         go_first()
-    print_table(setting.run(measure(arguments)))
+    latencies_s = setting.run(measure(arguments))
+    if arguments.keep:
+        latencies_s = joined(arguments.keep, latencies_s)
+    print_table(lines(latencies_s, arguments.seed))
     return 0
 
 

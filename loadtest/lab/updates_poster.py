@@ -11,27 +11,19 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# A turn is as long as that; then it is the next one's.
-TURN_S = 0.5
-NOTHING, HTTP, FOLDER, SINK = "nothing", "HTTP", "folder", "sink"
-TURNS = (NOTHING, HTTP, FOLDER, SINK)
+from loadtest.lab.updates_rounds import FOLDER, Rounds
+
 # What of a delta's name differs from one to the next.
 NAME = "narsil-lab-%08d"
 _TYPE = "application/vnd.apache.arrow.stream"
 # As the server takes a delta: no more at once, and no more a second. Nor is more sent at once: what
 # a process does in the kernel nobody interrupts.
 _PIECE_BYTES = 64 * 1024
+_MOST_LATE_S = 0.02
+_SPREAD = (
+    0.618  # its multiples, without their whole parts, are spread evenly however many there are
+)
 _BYTES_PER_S = 64 * 1024 * 1024
-
-
-def turn_at(at_s: float) -> str:
-    """Return whose turn it is at that time, on the clock that all processes share."""
-    return TURNS[int(at_s / TURN_S) % len(TURNS)]
-
-
-def round_at(at_s: float) -> int:
-    """Return which round that time is in: every turn once."""
-    return int(at_s / TURN_S) // len(TURNS)
 
 
 def go_first() -> None:
@@ -52,7 +44,13 @@ def give_way() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def post(urls: Mapping[str, str], folder: Path, bodies: Sequence[bytes], every_s: float) -> None:
+def post(
+    rounds: Rounds,
+    urls: Mapping[str, str],
+    folder: Path,
+    bodies: Sequence[bytes],
+    every_s: float,
+) -> None:
     """Send ``bodies`` in turn to whoever's turn it is, each under a new name; for ever.
 
     That is to a URL, or into ``folder``.
@@ -65,12 +63,14 @@ def post(urls: Mapping[str, str], folder: Path, bodies: Sequence[bytes], every_s
     sends[FOLDER] = partial(_put, folder)
     due_s = time.monotonic()
     for number in itertools.count(1):
-        due_s = _next_turn(max(due_s + every_s, time.monotonic() - every_s), set(sends))
-        time.sleep(max(0.0, due_s - time.monotonic()))
+        due_s = rounds.next_turn(max(due_s + every_s, time.monotonic() - every_s))
+        # Requests come evenly, too: each delta is to meet them at another point of theirs.
+        late_s = _MOST_LATE_S * (number * _SPREAD % 1)
+        time.sleep(max(0.0, due_s + late_s - time.monotonic()))
         body, at = places[number % len(places)]
         name = NAME % number
         body[at : at + len(name)] = name.encode()
-        sends[turn_at(due_s)](body, name)
+        sends[rounds.turn_at(due_s)](body, name)
 
 
 class _Poster:
@@ -106,12 +106,6 @@ def _put(folder: Path, body: bytearray, name: str) -> None:
         for piece in _pieces(body):
             file.write(piece)
     beside.rename(folder / f"{name}.arrow")
-
-
-def _next_turn(due_s: float, turns: set[str]) -> float:
-    while turn_at(due_s) not in turns:
-        due_s = (int(due_s / TURN_S) + 1) * TURN_S
-    return due_s
 
 
 def sink(listener: socket.socket) -> None:

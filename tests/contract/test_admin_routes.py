@@ -9,6 +9,7 @@ from starlette.routing import Route
 from scheduler.control import Refused
 from tests.fixtures.stub_engine import StubEngine
 from transports.http.admin import AdminOptions, AdminTransport
+from transports.http.deltas import PATH, DeltasApp
 from transports.http.page.app import PlaygroundApp
 from transports.http.pages import pages
 from transports.http.server import HttpTransport
@@ -43,13 +44,15 @@ async def test_every_route_that_only_the_admin_listener_has_is_unknown_elsewhere
     assert http3.certificate is not None
     assert admin._listener is not None
     try:
-        # Around its pages is the playground, which has one route of its own.
-        playground = admin._listener._config.app
+        # Around its pages are two apps that have one route each.
+        deltas = admin._listener._config.app
+        assert isinstance(deltas, DeltasApp)
+        playground = deltas._following
         assert isinstance(playground, PlaygroundApp)
         everything = routes(playground._following)
-        everything.add(("POST", "/page/v1/models/{model}/predict"))
+        everything |= {("POST", "/page/v1/models/{model}/predict"), ("POST", PATH)}
         own = everything - routes(pages(engine))
-        assert ("POST", "/v1/models/{model}/embeddings") in own
+        assert ("POST", f"{PATH}/rollback") in own
         async with (
             httpx.AsyncClient(base_url=url, timeout=60) as public,
             httpx.AsyncClient(base_url=private, timeout=60) as operators,

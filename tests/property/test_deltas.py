@@ -69,6 +69,22 @@ def test_a_torn_delta_is_refused(form: str, cut: float) -> None:
     assert caught.value.code is Code.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    ("form", "body", "said"),
+    [
+        ("file", delta_bytes("file", some(1, ("a",), 3))[:-1], "the Arrow file has no end, it was"),
+        ("stream", delta_bytes("stream", some(1, ("a",), 3))[:90], "the stream has no end, it was"),
+        ("stream", b"", "it has no bytes"),
+        ("stream", b'{"tables": {}}', "no Arrow IPC file or stream and no Parquet, and was not"),
+    ],
+)
+def test_the_refusal_says_whether_it_was_cut_off_or_is_no_delta_at_all(
+    form: str, body: bytes, said: str
+) -> None:
+    with pytest.raises(ServingError, match=said):
+        decode(form, body)
+
+
 def test_a_stream_that_was_cut_between_two_batches_is_refused() -> None:
     whole = delta_bytes("stream", some(1, ("a", "b"), 3))
     with pytest.raises(ServingError, match="the stream has no end"):

@@ -52,6 +52,28 @@ def test_no_function_that_is_compiled_gives_two_kinds_of_exception_one_name() ->
     assert found == []
 
 
+def test_no_class_of_a_transport_that_is_not_compiled_extends_one_that_is() -> None:
+    """Mypyc makes none of them, when a connection comes."""
+    compiled = {".".join(path.with_suffix("").parts): path for path in modules.sources()}
+    found = []
+    for path in (modules.ROOT / "transports").rglob("*.py"):
+        if path.relative_to(modules.ROOT) not in compiled.values():
+            tree = ast.parse(path.read_text("utf-8"))
+            theirs = {
+                alias.asname or alias.name
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and node.module in compiled
+                for alias in node.names
+            }
+            found += [
+                f"{path.name}: {node.name}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ClassDef)
+                and theirs & {ast.unparse(base).partition("[")[0] for base in node.bases}
+            ]
+    assert found == []
+
+
 def _names_of_two_kinds(function: ast.AST) -> set[str]:
     kinds: dict[str, set[str]] = {}
     for handler in ast.walk(function):

@@ -44,6 +44,11 @@ def details(folder: Path) -> dict[str, str]:
     return {one["file"]: one["detail"] for one in files}
 
 
+def addressees(folder: Path) -> dict[str, tuple[str, str]]:
+    files = json.loads((folder / "status.json").read_text())["files"]
+    return {one["file"]: (one["model"], one["version"]) for one in files}
+
+
 def value(backend: UpdatableFake) -> float:
     return float(backend.stored[TABLES[0]].max())
 
@@ -103,6 +108,17 @@ async def test_what_is_for_another_version_is_passed_over(tmp_path: Path) -> Non
         await folder.look()
         assert value(backend) == 2.0
         assert outcomes(tmp_path) == {"1.json": "passed_over", "2.json": "applied"}
+
+
+async def test_the_status_says_which_model_and_version_got_a_file_that_names_none(
+    tmp_path: Path,
+) -> None:
+    async with watching(UpdatableFake(), tmp_path) as (_, folder):
+        put(tmp_path, "0.json", 1.0, version="9")
+        put(tmp_path, "1.json", 1.0)
+        await folder.look()
+        assert addressees(tmp_path) == {"0.json": ("", "9"), "1.json": ("fake", "1")}
+        assert details(tmp_path)["0.json"] == "no version '9'; served: fake 1"
 
 
 async def test_a_model_that_is_loaded_anew_gets_them_all_again(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from scheduler.engine import Engine
 from scheduler.errors import Code, LoadError, ServingError
+from scheduler.models import not_served
 from scheduler.options import SchedulerOptions
 from scheduler.types import InferResponse
 from tests.fixtures.gates import Gate, Recorder, Watched, make_request
@@ -183,3 +185,20 @@ async def test_each_model_may_have_options_of_its_own() -> None:
     rows = [engine.spec(name).max_request_rows for name in ("one", "two")]
     assert rows == [SchedulerOptions().max_request_rows, 2000]
     await engine.close(grace_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "said"),
+    [
+        ((), ("", ""), "no model is served"),
+        (("a", "b"), ("", "2"), "name one of the models: a, b"),
+        (("a",), ("", "2"), "no version '2'; served: a 1"),
+        (("a",), ("a", "2"), "no model 'a' of version '2'; served: a 1"),
+        (("a",), ("b", ""), "no model 'b'; served: a"),
+    ],
+)
+async def test_what_is_not_served_is_refused_by_what_is(
+    names: tuple[str, ...], asked: tuple[str, str], said: str
+) -> None:
+    specs = [replace(Watched(name).spec, version="1") for name in names]
+    assert not_served(names, specs, *asked).detail == said

@@ -123,6 +123,17 @@ async def test_nobody_may_change_a_model_unless_that_was_allowed() -> None:
         assert not backend.stored[TABLES[0]].any()
 
 
+async def test_the_operators_document_says_what_a_delta_may_be_sent_as() -> None:
+    async with asking(UpdatableFake()) as client:
+        methods = (await client.get("/openapi.json")).json()["paths"][
+            "/v1/models/{model}/embeddings"
+        ]
+        assert {*methods} == {"get", "post"}
+        accepted = methods["post"]["requestBody"]["content"]
+        assert {*accepted} == {kind.partition(";")[0] for kind in TYPES.values()}
+        assert (await client.put(PAGE, content=b"")).status_code == 405
+
+
 async def test_a_model_that_takes_no_updates_is_shown_with_the_reason() -> None:
     async with asking(FakeBackend(FakeOptions())) as client:
         shown = (await client.get(PAGE)).json()

@@ -59,6 +59,25 @@ async def test_a_load_takes_what_lies_there_now(shelf: Shelf) -> None:
         assert state.served == ["m 2"]
 
 
+@pytest.mark.parametrize("way", ["load", "load_all"])
+async def test_what_was_put_there_before_a_load_is_seen_though_others_are_looking(
+    shelf: Shelf, way: str
+) -> None:
+    async with shelved(shelf, mode="explicit", load=("m",)) as state:
+        shelf.scanned.clear()
+        shelf.gate.clear()
+        loading = asyncio.create_task(state.repository.load("other"))
+        await asyncio.to_thread(shelf.scanned.wait, 30)
+        shelf.put("2")  # after that load has seen what is there
+        work = state.repository.load("m") if way == "load" else state.repository.load_all()
+        later = asyncio.create_task(work)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        shelf.gate.set()
+        await asyncio.gather(loading, later)
+        assert state.served == ["m 2", "other 1"]
+
+
 async def test_a_load_that_fails_says_why_and_what_served_serves_on(shelf: Shelf) -> None:
     async with shelved(shelf, mode="explicit", load=("m",)) as state:
         shelf.put("2", error=LoadError("model.pt is damaged"))

@@ -22,9 +22,13 @@ COLUMNS = ("table", "row", "values")
 MOST_BYTES = 1 << 30
 _PARQUET, _ARROW_FILE = b"PAR1", b"ARROW1"
 _FILE_HEAD_BYTES = 8
+# What each message of a stream begins with.
+_STREAM = b"\xff\xff\xff\xff"
 # What a writer that was closed ends with; readers take a stream without it for a whole one.
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _STEP_ROWS = 1 << 16
+_UNREADABLE = "the delta cannot be read"
+_KINDS = "it is no Arrow IPC file or stream and no Parquet, and was not said to be application/json"
 _PREFIX = "narsil."
 _METADATA = ("id", "base", "model", "version")
 
@@ -42,7 +46,7 @@ def decode(body: bytes) -> Delta:
         return _delta(arrow, table, body)
     except (arrow.ArrowException, OSError, ValueError, TypeError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise invalid(f"the delta cannot be read: {line:.300}") from error
+        raise invalid(f"{_UNREADABLE}: {line:.300}") from error
 
 
 def _pyarrow() -> Any:
@@ -71,10 +75,14 @@ def _open(arrow: Any, body: bytes) -> tuple[Any, Iterator[Any]]:
         return file.schema_arrow, file.iter_batches(_STEP_ROWS, use_threads=False)
     stream = arrow.py_buffer(body)
     if body.startswith(_ARROW_FILE):
-        arrow.ipc.open_file(stream)  # raises if its end was cut off
+        if not body.endswith(_ARROW_FILE):
+            raise invalid(f"{_UNREADABLE}: the Arrow file has no end, it was cut off")
+        arrow.ipc.open_file(stream)  # raises if what is before its end is not whole
         stream = stream.slice(_FILE_HEAD_BYTES)  # a stream from here on
+    elif not body.startswith(_STREAM):
+        raise invalid(f"{_UNREADABLE}: {_KINDS if body else 'it has no bytes'}")
     elif not body.endswith(_STREAM_END):
-        raise invalid("the delta cannot be read: the stream has no end, it was cut off")
+        raise invalid(f"{_UNREADABLE}: the stream has no end, it was cut off")
     check_unpacked(stream_bytes(arrow, stream), MOST_BYTES)
     reader = arrow.ipc.open_stream(stream)
     return reader.schema, iter(reader)

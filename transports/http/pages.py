@@ -41,7 +41,7 @@ def pages(engine: Engine, *, metrics: bool = False) -> FastAPI:
     add_unserved_pages(app)
     _answer_errors_with_problems(app)
     app.add_middleware(_EveryPage)
-    _document(app, with_refusals)
+    document(app, with_refusals)
     return app
 
 
@@ -154,11 +154,11 @@ def document_inference(app: FastAPI, engine: Engine) -> None:
         specs = engine.specs()
         return schema | {"paths": {**predict_paths(specs), **infer_paths(specs), **schema["paths"]}}
 
-    _document(app, with_inference)
+    document(app, with_inference)
 
 
-def _document(app: FastAPI, change: Callable[[Schema], Schema]) -> None:
-    """Pass the OpenAPI document through ``change`` too."""
+def document(app: FastAPI, change: Callable[[Schema], Schema]) -> None:
+    """Pass the OpenAPI document of ``app`` through ``change`` too."""
     generate = app.openapi
 
     def openapi() -> Schema:
