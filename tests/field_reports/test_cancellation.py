@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from backends.fake import FakeBackend
+from scheduler.asking import Asked, AskedByTask, Asker
 from scheduler.errors import Code
 from scheduler.types import InferRequest, InferResponse
 from tests.contract.conftest import encode
@@ -104,6 +105,11 @@ async def given_up(request: InferRequest) -> InferResponse:
     return await future
 
 
+def asked_of_a_task(request: InferRequest, asker: Asker) -> Asked:
+    """Have a task do so."""
+    return AskedByTask(given_up(request), asker, request.id)
+
+
 @pytest.mark.parametrize("name", TRANSPORTS)
 async def test_a_request_cancelled_by_the_server_itself_still_gets_a_status(
     name: str, served_fake: Served, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +118,7 @@ async def test_a_request_cancelled_by_the_server_itself_still_gets_a_status(
     async with connect(name, served_fake) as wire:
         with monkeypatch.context() as patch:
             patch.setattr(served_fake.engine, "infer", given_up)
+            patch.setattr(served_fake.engine, "ask", asked_of_a_task)
             async with asyncio.timeout(60):
                 answer = await ask(wire, served_fake, rows=2)
         assert answer.codes in ({Code.CANCELLED}, {Code.INTERNAL})

@@ -103,12 +103,15 @@ class Call(Asker):
             return
         try:
             self._check(body)
-            self._asked = self._intake.engine.ask(self._codec.request(body, self), self)
+            asked = self._intake.engine.ask(self._codec.request(body, self), self)
         except ServingError as error:
             self._end(error)
         except Exception:
             logger.exception("request %s: unexpected error", self.id)
             self._end(self._internal())
+        else:
+            if not self._over:
+                self._asked = asked
 
     def merged(self, request: InferRequest, version: str = "") -> InferRequest:
         """Return the decoded ``request`` with the call's own id, deadline, priority and key.
@@ -154,7 +157,7 @@ class Call(Asker):
             logger.exception("request %s: unexpected error", self.id)
             self._end(self._internal())
         else:
-            self._over = True
+            self._close()
             duration_s = time.perf_counter() - self.began_s
             self.told(body)  # first: who waits need not wait for the record
             self._record(None, duration_s, len(body))
@@ -167,15 +170,15 @@ class Call(Asker):
         """Drop the request, if it is not answered: nobody waits for it any more."""
         if self._over:
             return
-        failure = self._why_cancelled()
-        if self._asked is not None:
-            failure.version = self._asked.version
-            self._asked.cancel()
+        failure, asked = self._why_cancelled(), self._asked
+        if asked is not None:
+            failure.version = asked.version
+            asked.cancel()
         self.refused(failure)
 
     def refused(self, failure: ServingError) -> None:
         """Report that the call ends so, which whoever made it sees to."""
-        self._over = True
+        self._close()
         self._record(failure, time.perf_counter() - self.began_s)
 
     def _check(self, body: bytes) -> None:
@@ -185,6 +188,11 @@ class Call(Asker):
         self.timeout_s = self.arrival.left_s
         if self.timeout_s <= 0:
             raise ServingError(Code.DEADLINE_EXCEEDED, "the deadline passed before the call began")
+
+    def _close(self) -> None:
+        self._over = True
+        # It knows the call, too: in a cycle both would hold the request until the collector runs.
+        self._asked = None
 
     def _end(self, failure: ServingError) -> None:
         # Its frames hold the message; in a cycle with it they would hold it until the collector

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 # How long a call that is refused by its head may take to send more.
 REFUSAL_DELAY_S = 0.05
+FAILED = Reply(grpc.StatusCode.INTERNAL, detail="internal error")
 
 
 class Call:
@@ -97,10 +98,14 @@ class Call:
         except ServingError as failure:  # in what was to be unpacked
             reply = self._wire.refused(self.arrival, failure)
         except Exception:
-            logger.exception("%s: unexpected error", self.arrival.metadata.get("x-request-id", ""))
-            reply = Reply(grpc.StatusCode.INTERNAL, detail="internal error")
+            logger.exception("%s: unexpected error", self._request_id)
+            reply = FAILED
         self._end(reply)
         self._wire.flush_if_alone()
+
+    @property
+    def _request_id(self) -> str | bytes:
+        return self.arrival.metadata.get("x-request-id", "")
 
     def _reply(self) -> Awaitable[Reply]:
         """Call the method."""

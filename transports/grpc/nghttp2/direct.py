@@ -1,9 +1,13 @@
 """A unary call without a task: its method tells how it ends."""
 
+import logging
+
 from transports.grpc.methods import Answering, Arrival, Direct, Reply, Unary
-from transports.grpc.nghttp2.calls import UnaryCall
+from transports.grpc.nghttp2.calls import FAILED, UnaryCall
 from transports.grpc.nghttp2.messages import MessageReader
 from transports.grpc.nghttp2.wire import Wire
+
+logger = logging.getLogger(__name__)
 
 
 class DirectCall(UnaryCall):
@@ -38,9 +42,18 @@ class DirectCall(UnaryCall):
             return
         self._body, self._begun = None, True
         self._wire.under_way += 1
-        self._under = self._direct(body, self.arrival, self._replied)
+        try:
+            under = self._direct(body, self.arrival, self._replied)
+        except Exception:
+            logger.exception("%s: unexpected error", self._request_id)
+            self._replied(FAILED)
+            return
+        if not self._ended:
+            self._under = under
 
     def _replied(self, reply: Reply) -> None:
+        if self._ended:
+            return
         at_once = self._under is None  # then others may come in the same input
         self._end(reply)
         if not at_once:
@@ -49,11 +62,13 @@ class DirectCall(UnaryCall):
 
     def _stop(self) -> None:
         super()._stop()
-        if self._under is not None and not self._ended:
+        under = self._under
+        if under is not None:
             self._finish()
-            self._under.cancel()
+            under.cancel()
 
     def _finish(self) -> None:
         self._ended = True
+        self._under = None  # it knows this call, too: no cycle is left
         self._wire.under_way -= 1
         self._share.close()
