@@ -19,6 +19,8 @@ SHOW = (
     " print(queue.__file__, often.__file__); sys.exit(code)"
 )
 
+NO_BASES = [[], ["Protocol"]]
+
 
 def shown(home: Path, compiled: str = "true") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HOME": str(home), "NARSIL_COMPILED": compiled}
@@ -80,6 +82,35 @@ def _names_of_two_kinds(function: ast.AST) -> set[str]:
         if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
             kinds.setdefault(handler.name, set()).add(ast.unparse(handler.type))
     return {name for name, its in kinds.items() if len(its) > 1}
+
+
+def test_no_functions_that_are_compiled_within_one_name_each_other() -> None:
+    """Compiled they are a cycle with what they close over, which only the collector frees."""
+    found = []
+    for path in modules.sources():
+        for function in ast.walk(ast.parse((modules.ROOT / path).read_text("utf-8"))):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found += [f"{path}: {name}" for name in _named_within(function)]
+    assert found == []
+
+
+def _named_within(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inner = {each.name: each for each in function.body if isinstance(each, kinds)}
+    nodes = [node for each in inner.values() for node in ast.walk(each)]
+    given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return ({node.id for node in nodes if isinstance(node, ast.Name)} & inner.keys()) - given
+
+
+def test_no_class_that_is_compiled_adds_a_call_to_a_base() -> None:
+    """Mypyc's own base has no place for it, and calling an instance ends the process."""
+    found = []
+    for path in modules.sources():
+        for node in ast.walk(ast.parse((modules.ROOT / path).read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and [*map(ast.unparse, node.bases)] not in NO_BASES:
+                methods = {each.name for each in node.body if hasattr(each, "name")}
+                found += [f"{path}: {node.name}"] * ("__call__" in methods)
+    assert found == []
 
 
 def test_what_was_compiled_of_these_sources_is_found_before_them(home: Path) -> None:
