@@ -91,16 +91,20 @@ class AskedByTask(Asked):
     ) -> None:
         super().__init__()
         self._request_id = request_id
-        self._cancelled = False
+        self._begun = self._cancelled = False
+        self._work = work
         self._task = asyncio.get_running_loop().create_task(self._run(work, asker))
 
     def cancel(self) -> None:
         """Cancel the task."""
         self._cancelled = True
         self._task.cancel()
+        if not self._begun:  # nor will it be: Python warns of a coroutine that nobody awaits
+            self._work.close()
 
     async def _run(self, work: Coroutine[Any, Any, InferResponse], asker: Asker) -> None:
         answer: InferResponse | ServingError
+        self._begun = True
         try:
             answer = await work
         except ServingError as error:

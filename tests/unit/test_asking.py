@@ -1,6 +1,7 @@
 """Who asks for an answer is told it once, unless they cancel; what they do with it is theirs."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -119,4 +120,15 @@ async def test_a_task_that_is_cancelled_tells_nothing() -> None:
     asked.cancel()
     await settle()
     assert held.cancelled()
+    assert told.answers == []
+
+
+@on_manual_clock
+async def test_a_task_that_is_cancelled_before_it_has_begun_leaves_nothing_behind() -> None:
+    told = Told()
+    asked = AskedByTask(raising(ZeroDivisionError()), told, "mine")
+    asked.cancel()
+    del asked
+    await settle()  # a coroutine that nobody awaited would be a warning, which is an error here
+    gc.collect()
     assert told.answers == []

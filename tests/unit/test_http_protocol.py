@@ -67,6 +67,15 @@ async def test_a_trailer_without_end_is_refused(connection: RawConnection) -> No
     assert await connection.closed()
 
 
+async def test_what_trails_a_body_is_no_header(connection: RawConnection) -> None:
+    await connection.send(
+        b"POST /nope HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"0\r\nx-request-id: trailed\r\n\r\n",
+    )
+    answer = await connection.answer()
+    assert (answer.status, answer.headers["x-request-id"] == "trailed") == (404, False)
+
+
 async def test_a_body_that_comes_byte_by_byte_is_read(connection: RawConnection) -> None:
     for byte in post(json_body([0.5])):
         await connection.send(bytes([byte]))

@@ -55,8 +55,9 @@ class Parsing:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One of a request's headers."""
-        self._fields.append((name.lower(), value))
+        """One of a request's headers. Trailers are not (RFC 9110 6.5.1): proxies check no such."""
+        if self.in_head:
+            self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """A request's head is complete."""
