@@ -38,10 +38,10 @@ async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -
             task.cancel()
 
     unwatch = watch(receive, leave)
+    error: ServingError | HttpError | None = None
     try:
         return await work
     except asyncio.CancelledError as cancelled:
-        error: ServingError | HttpError
         if task.cancelling() == 0:  # nobody cancelled this task: something within it was
             error = ServingError(Code.CANCELLED, "the server cancelled the request")
         elif left and task.uncancel() == 0:
@@ -53,3 +53,4 @@ async def unless_client_leaves(work: Coroutine[Any, Any, T], receive: Receive) -
         raise error from None
     finally:
         unwatch()
+        error = None  # its frames hold the request, and this one would hold it: a cycle

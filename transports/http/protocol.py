@@ -83,6 +83,8 @@ class HttpProtocol(Connection):
         self.flow.resume_writing()
         if self._running is not None:
             self._running.leave()
+        self._running = self._latest = None  # their bodies need not wait for the collector
+        self.pipeline.clear()
         self._parsing.close()
         self._on_lost()
 
