@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from backends.dlrm.manifest import HELDOUT_FILE, WEIGHTS_FILE, read_manifest
+from backends.dlrm.ranges import MAKE_ONE
 from loadtest import candidates, workload
 from loadtest.candidates import BASE
 from loadtest.command import machine
@@ -87,6 +88,8 @@ def main(argv: Sequence[str]) -> int:
 
 def checks_of(folder: Path, arguments: argparse.Namespace) -> Iterator[Check]:
     """Score every set of rows that ``folder`` has. Raises LoadError."""
+    if not folder.exists():
+        raise LoadError(f"{folder} does not exist; {MAKE_ONE.format(path=folder)}")
     only: list[str] = arguments.only
     found = candidates.load(folder, [name for name in only if name != _ONNX], _skipped)
     if found[0].name != BASE:

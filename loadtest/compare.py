@@ -41,13 +41,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a ratio, no table")
     arguments = parser.parse_args(argv)
     try:
-        a = _runs(arguments.a)
-        lines = compared(a, _runs(arguments.b)) if arguments.b else compared(*_by_url(a))
+        runs = _runs(arguments.a)
+        a, b = (runs, _runs(arguments.b)) if arguments.b else _by_url(runs)
+        lines = compared(a, b)
     except (ValueError, LookupError, TypeError) as error:
         print(f"narsil bench compare: {error}", file=sys.stderr)
         return 2
     if not lines:
-        print("narsil bench compare: no run of A has the labels of one of B", file=sys.stderr)
+        print(f"narsil bench compare: {_nothing_alike(a, b)}", file=sys.stderr)
         return 2
     print("\n".join(map(json.dumps, lines)) if arguments.json else table(lines))
     limit = arguments.worse
@@ -76,6 +77,14 @@ def compared(
                     "over": f"{len(left)} and {len(right)} {unit}",
                 })  # fmt: skip
     return lines
+
+
+def _nothing_alike(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> str:
+    """Say which settings each side has: compared are only those that both have."""
+    ours, theirs = (
+        "; ".join(labelled(dict(labels)) for labels in _grouped(runs)) for runs in (a, b)
+    )
+    return f"no setting is in both; A has {ours or 'no runs'}. B has {theirs or 'no runs'}"
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -92,3 +92,12 @@ def test_a_folder_without_a_model_is_refused(
 ) -> None:
     assert main([str(tmp_path)]) == 2
     assert f"loadtest.accuracy: no backend loads {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_named_once_with_how_to_make_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "absent"
+    assert main([str(folder)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"loadtest.accuracy: {folder} does not exist; make one with: narsil")

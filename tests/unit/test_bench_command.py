@@ -232,6 +232,18 @@ def test_two_urls_of_one_file_are_compared(
     assert compare.main([str(path)]) == 2
 
 
+def test_results_without_a_setting_in_common_are_told_what_each_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text(json.dumps({"runs": runs([100])}))
+    (tmp_path / "b").write_text(json.dumps({"runs": [{**runs([100])[0], "rows": 10}]}))
+    assert compare.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert capsys.readouterr().err == (
+        "narsil bench compare: no setting is in both; A has grpc, 1 rows, 4 in flight. "
+        "B has grpc, 10 rows, 4 in flight\n"
+    )
+
+
 def test_a_page_quotes_what_it_shows() -> None:
     run = {"wire": "<b>", "rows": 1, "concurrency": 1, "requests": 0, "errors": 3}
     document = {"manifest": {"command": ["<x>"]}, "generator_alone": [], "runs": [run]}
