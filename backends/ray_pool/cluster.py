@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address  # no public name finds it
 from ray.exceptions import RayError
 
 from scheduler.errors import LoadError
@@ -35,8 +36,10 @@ def join(address: str) -> None:
 
     One that is part of it already (for another model, or as an actor itself) stays so.
     """
-    _check(address)
-    if ray.is_initialized():
+    part_already = ray.is_initialized()
+    if address != "auto" or not part_already:
+        _check(address)
+    if part_already:
         joined = ray.get_runtime_context().gcs_address
         if address not in {"auto", joined}:
             raise LoadError(f"--address {address}: this process is part of the cluster at {joined}")
@@ -54,15 +57,26 @@ def join(address: str) -> None:
 
 def _check(address: str) -> None:
     """Refuse at once what Ray would take minutes to give up. Raises LoadError."""
-    if address == "auto":
-        return
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or "/" in address or not port.isdigit():
-        raise LoadError(f"--address must be auto or HOST:PORT of the cluster's head, got {address}")
+    found = _found() if address == "auto" else address
+    host, colon, port = found.rpartition(":")
+    if not colon or not host or "/" in found or not port.isdigit():
+        raise LoadError(f"--address must be auto or HOST:PORT of the cluster's head, got {found}")
     try:
         socket.create_connection((host, int(port)), _REACHABLE_S).close()
     except (OSError, OverflowError) as error:
-        raise LoadError(f"no Ray cluster at --address {address}: {error}; {_START}") from error
+        where = address if address == found else f"{address}, which is {found}"
+        raise LoadError(f"no Ray cluster at --address {where}: {error}; {_START}") from error
+
+
+def _found() -> str:
+    """Return what "auto" is: RAY_ADDRESS, or the cluster that was started last on this machine.
+
+    Ray remembers the latter when it is long gone. Raises LoadError.
+    """
+    try:
+        return str(canonicalize_bootstrap_address("auto") or "local")
+    except (ConnectionError, ValueError, OSError) as error:
+        raise LoadError(f"no Ray cluster at --address auto: {error}; {_START}") from error
 
 
 def placer(kind: type[Any], room: Room) -> Callable[..., Any]:

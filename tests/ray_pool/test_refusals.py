@@ -78,6 +78,19 @@ def test_an_address_where_nothing_listens_is_refused_at_once() -> None:
         backend.load()
 
 
+def test_a_cluster_that_ray_remembers_and_is_gone_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = pytest.importorskip("ray", reason="needs this project's extra 'ray'")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        gone = f"127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", gone)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests share this process
+    backend = RayPoolBackend(RayPoolOptions(inner="fake"))
+    with pytest.raises(LoadError, match=r"auto, which is [0-9.]+:\d+: .*ray start --head"):
+        backend.load()
+
+
 def test_a_packed_batch_is_unpacked_as_it_was() -> None:
     shared = {"float_features": (0, 1)}
     requests = tuple(
