@@ -1,7 +1,10 @@
 """Load every model anew whenever asked: what SIGHUP does."""
 
 import asyncio
+import logging
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 
 class Reloadable(Protocol):
@@ -27,4 +30,6 @@ class Reloader:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            logger.info("asked for all models anew (SIGHUP)")
             await self._models.load_all()
+            logger.info("done (SIGHUP): what could be loaded is served")

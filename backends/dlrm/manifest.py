@@ -80,8 +80,8 @@ def read_manifest(folder: Path) -> Manifest:
         return _parse(document)
     except FileNotFoundError as error:
         raise LoadError(
-            f"{folder} has no {MANIFEST_FILE}; pass the path of the model file itself "
-            "to serve a bare TorchScript model"
+            f"{folder} has no {MANIFEST_FILE}, which narsil export writes beside the model; "
+            "pass the path of the model file itself to serve a bare TorchScript model"
         ) from error
     except KeyError as error:
         raise LoadError(f"{path} lacks {error}") from error

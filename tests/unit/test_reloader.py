@@ -39,6 +39,7 @@ async def test_a_reload_replaces_the_model_and_says_so(caplog: pytest.LogCapture
         assert [spec.version for spec in engine.specs()] == ["2"]
         answer = await engine.infer(make_request(2))
     assert answer.version == "2"
+    assert "asked for all models anew (SIGHUP)" in caplog.text
     assert "fake: reloaded, version 1 -> 2 in " in caplog.text
     assert "mode batch, lanes 1, max_batch_rows 1024, max_batch_ids 262144" in caplog.text
 
