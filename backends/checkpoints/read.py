@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from backends.checkpoints.dcp import read_dcp
@@ -98,8 +97,3 @@ def _torch() -> Any:
             f"{error}; reading this needs PyTorch: this project's extra 'cpu' or 'cuda'"
         ) from error
     return torch
-
-
-def is_float32(array: Array) -> bool:
-    """Return whether ``array`` has FP32 weights."""
-    return array.dtype == np.float32

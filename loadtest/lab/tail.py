@@ -61,9 +61,9 @@ ORDERS: Mapping[str, Callable[[float, int], tuple[float, float]]] = MappingProxy
 class _Queue:
     """What waits; ``left`` are the rows of each request that have not been computed."""
 
-    def __init__(self, came_s: Sequence[float], rows: Sequence[int], rule: Rule) -> None:
+    def __init__(self, rows: Sequence[int], rule: Rule) -> None:
         self.left, self.waiting = list(rows), 0
-        self._came_s, self._rows, self._rule = came_s, rows, rule
+        self._rows, self._rule = rows, rule
         self._heap: list[tuple[tuple[float, float], int]] = []
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class _Queue:
 
 def simulate(costs: Costs, rule: Rule, came_s: Sequence[float], rows: Sequence[int]) -> Floats:
     """Return how long each request took (seconds); ``came_s`` in order."""
-    queue, done_s, now_s, next_ = _Queue(came_s, rows, rule), np.zeros(len(rows)), 0.0, 0
+    queue, done_s, now_s, next_ = _Queue(rows, rule), np.zeros(len(rows)), 0.0, 0
     while next_ < len(rows) or queue:
         if not queue:
             now_s = max(now_s, came_s[next_])
