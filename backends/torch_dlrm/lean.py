@@ -22,12 +22,15 @@ from backends.torch_dlrm.weights import Dlrm, Layer, Tables, held
 # Rows that go through the dense part together: their vectors, products and activations (1.7 MB at
 # the reference sizes) stay in the caches, and malloc hands out the same memory again and again.
 BLOCK_ROWS = 128
+# MKL multiplies 28 vectors with each other in 3/4 of the time that it takes for 27.
+_VECTORS_MULTIPLE = 4
 _HOST = 3
 _MOST_INT32 = 2**31
 
 Tensor = torch.Tensor
 _fbgemm: Any = torch.ops.fbgemm
 _jit: Any = torch.jit
+_addmm_relu: Any = torch.ops.aten._addmm_activation  # noqa: SLF001 - one operator instead of three
 
 
 class Lean:
@@ -104,8 +107,11 @@ class _Layers(torch.nn.Module):
         """Return what the layers make of ``values`` (rows, n)."""
         for number in range(self._count):
             weight, bias = getattr(self, f"weight_{number}"), getattr(self, f"bias_{number}")
-            values = torch.addmm(bias, values, weight)
-            values = values.relu_() if number < self._relus else values
+            # Neither is addmm, which a frozen graph takes apart into a product and a sum.
+            if number < self._relus:
+                values = _addmm_relu(bias, values, weight)
+            else:
+                values = torch.nn.functional.linear(values, weight.t(), bias)
         return values
 
 
@@ -130,6 +136,11 @@ class _HalfLayers(torch.nn.Module):
         return values.float()
 
 
+def vectors_of(tables: Tables) -> int:
+    """Return how many vectors of a row are multiplied with each other: some are there twice."""
+    return -(-(tables.features + 1) // _VECTORS_MULTIPLE) * _VECTORS_MULTIPLE
+
+
 class Scores(torch.nn.Module):
     """Everything after the lookup."""
 
@@ -138,7 +149,8 @@ class Scores(torch.nn.Module):
         layers = _HalfLayers if dense == BF16 else _Layers
         self.dense = layers(dlrm.dense, last_is_linear=False)
         self.over = layers(dlrm.over, last_is_linear=True)
-        self._dim, self._vectors = dlrm.tables.dim, dlrm.tables.features + 1
+        self._dim, self._vectors = dlrm.tables.dim, vectors_of(dlrm.tables)
+        self._added = self._vectors - (dlrm.tables.features + 1)
         pairs = dlrm.pairs[0] * self._vectors + dlrm.pairs[1]
         self.pairs: Tensor
         self.register_buffer("pairs", as_tensor(pairs, copy=True))
@@ -154,7 +166,9 @@ class Scores(torch.nn.Module):
 
     def interact(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Return the dense vectors (rows, dim) and the products of all pairs beside them."""
-        vectors = torch.cat((dense, pooled), 1).view(-1, self._vectors, self._dim)
+        # What is added is any vector: none of its products is selected.
+        parts = (dense, pooled, *(dense,) * self._added)
+        vectors = torch.cat(parts, 1).view(-1, self._vectors, self._dim)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).view(-1, self._vectors**2)
         return torch.cat((dense, products.index_select(1, self.pairs)), 1)
 

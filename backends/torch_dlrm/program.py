@@ -11,7 +11,7 @@ import torch
 
 from backends.dlrm.gather import DENSE, IDS
 from backends.torch_dlrm.device import Module
-from backends.torch_dlrm.lean import Lookup, Scores
+from backends.torch_dlrm.lean import Lookup, Scores, vectors_of
 from backends.torch_dlrm.program_file import FACTS_FILE, refuse_pickles
 from backends.torch_dlrm.weights import Dlrm
 from backends.torchscript_file.archive import Archive
@@ -63,6 +63,7 @@ def save_program(dlrm: Dlrm, output: str, features: tuple[str, ...], path: Path)
         "dim": tables.dim,
         "pooling": tables.pooling,
         "row_alignment": tables.row_alignment,
+        "vectors": vectors_of(tables),
         "table_rows": tables.rows.tolist(),
         "features": list(features),
     }

@@ -59,7 +59,11 @@ def read_program(path: Path, *, verify: bool) -> tuple[Dlrm, tuple[str, ...]]:
         pooling=int(facts["pooling"]),
         row_alignment=int(facts["row_alignment"]),
     )
-    pairs = np.stack(np.divmod(tensors.get("scores.pairs", np.int64), len(types) + 1))
+    # Older programs multiply no more vectors than they have.
+    vectors = int(facts.get("vectors", len(types) + 1))
+    pairs = np.stack(np.divmod(tensors.get("scores.pairs", np.int64), max(vectors, 1)))
+    if not 0 <= pairs.min(initial=0) <= pairs.max(initial=0) <= len(types):
+        raise NotRecognisedError("it keeps products of vectors that it does not have")
     dlrm = Dlrm(tensors.layers("scores.dense"), tensors.layers("scores.over"), tables, pairs)
     return checked(dlrm), tuple(map(str, facts["features"]))
 
@@ -82,7 +86,7 @@ def _facts(archive: Archive) -> dict[str, Any]:
         raise NotRecognisedError("it is no program of narsil export")
     facts = json.loads(archive.read(names[0]))
     wanted = {"dim", "pooling", "row_alignment", "table_rows", "features"}
-    if not isinstance(facts, dict) or facts.keys() != wanted:
+    if not isinstance(facts, dict) or facts.keys() - {"vectors"} != wanted:
         raise NotRecognisedError(f"{FACTS_FILE} has not the keys {sorted(wanted)}")
     return facts
 

@@ -176,7 +176,7 @@ def test_on_any_doubt_the_artifact_serves_and_says_why(
     with caplog.at_level(logging.WARNING):
         properties = load(folder, max_batch_rows=2).spec.properties
     assert properties["plan"] == "artifact"
-    assert "differ by 1" in properties["plan_reason"]
+    assert "probe rows differ by" in properties["plan_reason"]
     assert "no lean plan, served as it is: not proven to score" in caplog.text
     with pytest.raises(LoadError, match="--plan lean: not proven to score"):
         load(folder, plan="lean")

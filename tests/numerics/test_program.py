@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,8 +26,11 @@ from backends.torch_dlrm.export.check import check_artifact
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.export.quiet import quiet
 from backends.torch_dlrm.formats import read_weights
+from backends.torch_dlrm.lean import vectors_of
 from backends.torch_dlrm.probes import TOLERANCE, difference
 from backends.torch_dlrm.program import save_program
+from backends.torch_dlrm.program_file import FACTS_FILE, read_program
+from backends.torch_dlrm.recognise import NotRecognisedError
 from scheduler.errors import LoadError
 from scheduler.types import Batch
 from tests.fixtures.artifacts import load, take_rows
@@ -75,6 +79,44 @@ def test_a_bare_program_describes_itself(folder: Path) -> None:
     assert spec.inputs[1].labels == tuple(f"cat_{number}" for number in range(26))
 
 
+def rewrite(source: Path, path: Path, change: Callable[[str, bytes], bytes]) -> None:
+    """Write the records of ``source`` to ``path``, each as ``change`` makes it of name and data."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for info in old.infolist():
+            new.writestr(info.filename, change(info.filename, old.read(info)))
+
+
+def with_facts(folder: Path, path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Write the program in ``folder`` to ``path``, its facts as ``change`` leaves them."""
+
+    def changed(name: str, data: bytes) -> bytes:
+        if not name.endswith(FACTS_FILE):
+            return data
+        facts = json.loads(data)
+        change(facts)
+        return json.dumps(facts).encode()
+
+    rewrite(folder / PROGRAM_FILE, path, changed)
+
+
+def test_the_kept_products_are_read_with_and_without_added_vectors(
+    folder: Path, tmp_path: Path
+) -> None:
+    found, _ = read_program(folder / PROGRAM_FILE, verify=True)
+    assert vectors_of(found.tables) == 28
+    np.testing.assert_array_equal(found.pairs, np.stack(np.triu_indices(27, 1)))
+
+    # A program of before says nothing of it: its products are numbered by the vectors it has.
+    with_facts(folder, tmp_path / PROGRAM_FILE, lambda facts: facts.pop("vectors"))
+    older, _ = read_program(tmp_path / PROGRAM_FILE, verify=False)
+    first, second = found.pairs
+    np.testing.assert_array_equal(older.pairs, np.divmod(first * 28 + second, 27))
+
+    with_facts(folder, tmp_path / PROGRAM_FILE, lambda facts: facts.update(vectors=8))
+    with pytest.raises(NotRecognisedError, match="products of vectors that it does not have"):
+        read_program(tmp_path / PROGRAM_FILE, verify=False)
+
+
 def pickled_weights(name: str, data: bytes, mark: Path) -> bytes:
     if name.endswith("model_weights_config.json"):
         config = json.loads(data)
@@ -102,9 +144,7 @@ def test_a_program_with_a_pickle_that_runs_code_is_not_loaded(
     folder: Path, tmp_path: Path, change: Callable[[str, bytes, Path], bytes], complaint: str
 ) -> None:
     mark, path = tmp_path / "mark", tmp_path / PROGRAM_FILE
-    with zipfile.ZipFile(folder / PROGRAM_FILE) as old, zipfile.ZipFile(path, "w") as new:
-        for info in old.infolist():
-            new.writestr(info.filename, change(info.filename, old.read(info), mark))
+    rewrite(folder / PROGRAM_FILE, path, lambda name, data: change(name, data, mark))
     with pytest.raises(LoadError, match=complaint):
         load(path, plan="artifact")
     assert not mark.exists()
