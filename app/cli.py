@@ -3,12 +3,16 @@
 Nothing that may be compiled is imported before that is chosen.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
 from app.compiled.use import use_compiled
 from app.config import compiled_wanted
 from app.settings import ConfigError
+
+# What a shell says of a program that SIGPIPE ended.
+_READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,4 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     from app.commands import main as run  # noqa: PLC0415  # the choice is made by now
 
-    return run(argv)
+    try:
+        code = run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # ``narsil ... | head``. Python flushes once more as it ends, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_GONE
+    return code
