@@ -28,6 +28,11 @@ class Asker:
         """Take the answer; of each request that was not cancelled there is one."""
         raise NotImplementedError
 
+    def failed(self, error: Exception, request_id: str) -> None:
+        """Take a bug of ours in the place of the answer."""
+        logger.error("request %s: unexpected error", request_id, exc_info=error)
+        self.answered(ServingError(Code.INTERNAL, f"internal error; request id {request_id}"))
+
 
 class Asked:
     """What was asked for. ``version`` is the one that has the request, "" if that is not known."""
@@ -116,8 +121,7 @@ class AskedByTask(Asked):
                 raise
             answer = ServingError(Code.CANCELLED, "the server cancelled the request")
             answer.version = version_noted(cancelled)
-        except Exception:
-            logger.exception("request %s: unexpected error", self._request_id)
-            detail = f"internal error; request id {self._request_id}"
-            answer = ServingError(Code.INTERNAL, detail)
+        except Exception as fault:  # noqa: BLE001  # the asker logs it
+            asker.failed(fault, self._request_id)
+            return
         asker.answered(answer)

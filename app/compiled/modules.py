@@ -33,9 +33,9 @@ MODULES = {
         "budget calls connection direct head messages opening output replies streams wire"
     ),
     "transports.http": (
-        "access app asked body call coding connection disconnect exchange flow head idle incoming"
-        " inference oip oip_body page_cycle parsing predict problem protocol receiving refusal"
-        " request_head standing turns unsent whole"
+        "access app asked body call calls coding connection direct disconnect exchange flow head"
+        " idle incoming inference oip oip_body page_cycle parsing predict problem protocol"
+        " receiving refusal request_head standing turns unsent whole"
     ),
     "transports.http3": (
         "bridge bulk connection endpoint established numbers request session udp usual"

@@ -1,6 +1,7 @@
 """One inference request, however it came: what its head says, and the way its answer takes."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from starlette.types import Scope, Send
 
@@ -27,6 +28,22 @@ class Asked:
         self, status: int, headers: Fields, body: bytes, drain: Callable[[], Awaitable[None]]
     ) -> None:
         """Send an answer, and its end only once ``drain`` has swallowed what is still coming."""
+        raise NotImplementedError
+
+
+class AskedAtOnce(Asked):
+    """A request that can be answered in a plain step."""
+
+    def answer_now(self, status: int, headers: Fields, body: bytes) -> bool:
+        """Write all of an answer, if anybody takes one; False if that has to wait."""
+        raise NotImplementedError
+
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what has to wait in a task."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Answer a bug of ours."""
         raise NotImplementedError
 
 

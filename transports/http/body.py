@@ -57,14 +57,11 @@ class Body:
         HTTP).
         """
         is_json = json_bytes is None
-        if json_bytes is not None:
-            self._check(json_bytes, "bytes", is_json=True)
-        if declared_bytes is not None:
-            self._check(declared_bytes, "bytes", is_json)
+        self._check_declared(declared_bytes, json_bytes)
         if not coding and not self._intake.closed:
-            message = whole_body(self._receive)
-            if message is not None:  # needs no clock
-                return [self._take_whole(message["body"], is_json)]
+            whole = self._take_whole(is_json)
+            if whole is not None:  # needs no clock
+                return [whole]
         try:
             async with self._intake.reading():
                 unpacker = Unpacker(coding) if coding else None
@@ -75,6 +72,14 @@ class Body:
                 f"body: not complete after {self._limits.body_timeout_s:g} s (body_timeout_s)",
                 code=Code.DEADLINE_EXCEEDED,
             ) from error
+
+    def whole(self, declared_bytes: int | None, json_bytes: int | None) -> bytes | None:
+        """Return the body if all of it has arrived, else None; it has no coding.
+
+        Raises ServingError (PAYLOAD_TOO_LARGE, OVERLOADED).
+        """
+        self._check_declared(declared_bytes, json_bytes)
+        return self._take_whole(json_bytes is None)
 
     async def drain(self) -> None:
         """Throw away what is still coming, within bounds."""
@@ -89,8 +94,12 @@ class Body:
         self._intake.give_back(self._held_bytes)
         self._held_bytes = 0
 
-    def _take_whole(self, body: bytes, is_json: bool) -> bytes:
+    def _take_whole(self, is_json: bool) -> bytes | None:
+        message = whole_body(self._receive)
+        if message is None:
+            return None
         self.complete = True
+        body: bytes = message["body"]
         self._hold(body, "bytes", is_json)
         return body
 
@@ -131,6 +140,12 @@ class Body:
         self.complete = not message.get("more_body", False)
         chunk: bytes = message.get("body", b"")
         return chunk
+
+    def _check_declared(self, declared_bytes: int | None, json_bytes: int | None) -> None:
+        if json_bytes is not None:
+            self._check(json_bytes, "bytes", is_json=True)
+        if declared_bytes is not None:
+            self._check(declared_bytes, "bytes", json_bytes is None)
 
     def _check(self, size_bytes: int, unit: str, is_json: bool) -> None:
         limit, json_limit = self._limits.max_request_bytes, self._limits.max_json_bytes

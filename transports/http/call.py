@@ -1,20 +1,19 @@
-"""One inference request over HTTP, whatever its protocol.
+"""One inference request over HTTP, whatever its protocol: the steps that wait for nothing.
 
     path -> Target -> head -> body -> Form.decode -> engine -> Encode -> answer
 
-No framework stands on this path: at 16 KB a request Starlette costs half as much again as the
+What is waited for, and how, is for who calls them: ``direct.py`` without a task, ``calls.py`` in
+one. No framework stands on this path: at 16 KB a request Starlette costs half as much again as the
 bare protocol, FastAPI twice as much.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TypeAlias
 
-from starlette.types import Receive
-
 from scheduler.access import Caller
+from scheduler.asking import Asker
 from scheduler.engine import Engine
 from scheduler.errors import Code, ServingError
 from scheduler.observer import Answered
@@ -24,11 +23,17 @@ from transports.codecs.strict_json import shown
 from transports.http.access import caller_of
 from transports.http.asked import Asked
 from transports.http.body import Body
-from transports.http.coding import MIN_PACKED_BYTES, packed
-from transports.http.disconnect import unless_client_leaves
-from transports.http.head import CallHead, harmless, own_id, own_trace, parse_head, span_of
-from transports.http.intake import Intake
-from transports.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
+from transports.http.coding import MIN_PACKED_BYTES
+from transports.http.head import (
+    CallHead,
+    harmless,
+    has_body,
+    own_id,
+    own_trace,
+    parse_head,
+    span_of,
+)
+from transports.http.problem import MEDIA_TYPE, HttpError, problem_of
 from transports.named import Named, named
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -60,53 +65,127 @@ class Target:
     form: Callable[[Mapping[bytes, bytes]], Form]
 
 
-class Calls:
-    """Answers every inference request; what they share is ``intake``."""
+class Call(Asker):
+    """One request on its way.
 
-    def __init__(self, engine: Engine, intake: Intake) -> None:
-        self._engine = engine
-        self._intake = intake
+    ``opened``, ``decoded`` and ``encoded`` raise ServingError or HttpError. Who is told the answer,
+    in the place of awaiting it, takes it as an ``Asker``.
+    """
 
-    async def answer(self, target: Target, asked: Asked, receive: Receive) -> None:
-        """Answer one request, whose body ``receive`` has, and tell the observer."""
-        started = time.perf_counter()
-        body = Body(receive, self._intake)
-        call = _Call(self._engine, target, body, asked, receive)
-        call.trace = span_of(self._engine.observer, call.headers, started)
-        try:
-            await call.answer()
-        finally:
-            body.release()
-            self._engine.observer.answered(call.record(time.perf_counter() - started))
-
-
-class _Call:
-    """One request, from its head to its answer."""
-
-    def __init__(
-        self, engine: Engine, target: Target, body: Body, asked: Asked, receive: Receive
-    ) -> None:
+    def __init__(self, engine: Engine, target: Target, body: Body, asked: Asked) -> None:
+        self._began_s = time.perf_counter()
         self._engine = engine
         self._target = target
         self._body = body
         self._asked = asked
-        self._receive = receive
-        self.headers = asked.headers
-        self.trace: Trace | None = None
+        self._headers = asked.headers
         self._http1 = asked.version.startswith("1")
-        self._id = own_id(self.headers)
+        self._id = own_id(asked.headers)
+        self._trace: Trace | None = None
         self._named: Named | None = None  # until somebody wants to know
-        self._rows = 0
         self._caller: Caller | None = None
+        self._encode: Encode | None = None
+        self._accepted = ""
+        self._rows = 0
         # Stands until an answer is found, so a bug of ours is counted as what it is.
         self._code: Code | None = Code.INTERNAL
         self._detail = ""
         self._status = 0
         self._bytes_in = self._bytes_out = 0
         self._timing: Timing | None = None
+        self._recorded = False
 
-    def record(self, duration_s: float) -> Answered:
-        """Return what the observer is told about this request."""
+    def begin_span(self) -> None:
+        """Ask whether it is traced."""
+        self._trace = span_of(self._engine.observer, self._headers, self._began_s)
+
+    def opened(self) -> tuple[CallHead, Form]:
+        """Return what its head says, before anything of its body is read."""
+        if self._asked.method != "POST":
+            detail = f"{shown(self._asked.method)} is not supported here, send POST"
+            raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
+        self._caller = caller_of(self._engine, self._asked.path, self._headers)
+        head = parse_head(self._headers)
+        self._accepted = head.accepted
+        return head, self._target.form(self._headers)
+
+    def decoded(self, body: bytes, head: CallHead, form: Form) -> InferRequest:
+        """Return what ``body`` asks for, with what the head has to say."""
+        spec = self._engine.spec(self._target.model, self._target.version)
+        self._bytes_in = len(body)
+        self._named = Named(spec.name, spec.version)
+        request, self._encode = form.decode(body, spec)
+        if request.id and b"x-request-id" not in self._headers:
+            self._id = harmless(request.id.encode()) or self._id
+        self._rows = request.rows
+        if self._caller is not None:
+            self._caller.spend(request.rows)
+        return InferRequest(
+            spec.name,
+            request.rows,
+            request.inputs,
+            self._id,
+            min(head.timeout_s, request.timeout_s),
+            request.outputs,
+            request.priority or head.priority,
+            self._target.version,
+            request.key or head.key,
+            request.shared,
+            self._trace,
+        )
+
+    def encoded(self, response: InferResponse) -> tuple[Headers, bytes]:
+        """Return what scores are answered with: the headers that say what it is, and the body."""
+        assert self._encode is not None
+        self._timing = response.timing
+        if response.version != self._served().version:
+            self._named = Named(response.model, response.version)
+        headers, body = self._encode(response)
+        headers.append(_server_timing(response.timing))
+        return headers, body
+
+    def coding_of(self, headers: Headers, body: bytes) -> str:
+        """Return what ``body`` is to be packed with, and say so in ``headers``; "" for not."""
+        if not self._accepted or len(body) < MIN_PACKED_BYTES:
+            return ""
+        headers.append((b"content-encoding", self._accepted.encode()))
+        return self._accepted
+
+    def granted(self, headers: Headers, body: bytes) -> None:
+        """Note that it is answered with scores; complete their ``headers``."""
+        self._code = None
+        # A client that does not read its answer must not hold what others may send.
+        self._body.release()
+        self._complete(HTTPStatus.OK, headers, body)
+
+    def refused(self, error: ServingError | HttpError) -> tuple[int, Headers, bytes, bool]:
+        """Note that it is answered with ``error``; return status, headers and body.
+
+        And whether what is still coming is to be swallowed: HTTP/3 can stop one stream, HTTP/1
+        would lose the connection.
+        """
+        self._code, self._detail = error.code, error.detail
+        if isinstance(error, ServingError) and error.version:
+            self._named = Named(self._served().model, error.version)
+        problem = problem_of(error)
+        headers = [(b"content-type", MEDIA_TYPE.encode())]
+        headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+        swallow = self._http1 and not self._body.complete and has_body(self._headers)
+        if swallow:
+            headers.append((b"connection", b"close"))
+        body = problem.body(self._asked.path)
+        self._complete(problem.status, headers, body)
+        return problem.status, headers, body, swallow
+
+    def end(self) -> None:
+        """Give back its memory and tell the observer, once."""
+        if self._recorded:
+            return
+        self._recorded = True
+        self._body.release()
+        self._engine.observer.answered(self._record(time.perf_counter() - self._began_s))
+
+    def _record(self, duration_s: float) -> Answered:
         served = self._served()
         return Answered(
             transport="http" if self._http1 else "http3",
@@ -117,8 +196,8 @@ class _Call:
             duration_s=duration_s,
             request_id=self._id,
             detail=self._detail,
-            trace_id=self.trace.trace_id if self.trace else own_trace(self.headers),
-            trace=self.trace,
+            trace_id=self._trace.trace_id if self._trace else own_trace(self._headers),
+            trace=self._trace,
             operation=f"{self._asked.method} {self._asked.path}",
             protocol=self._asked.version,
             http_status=self._status,
@@ -127,100 +206,17 @@ class _Call:
             timing=self._timing,
         )
 
-    async def answer(self) -> None:
-        """Send scores, or the problem that kept us from having any."""
-        try:
-            headers, body = await self._scores(self._target)
-        except (ServingError, HttpError) as error:
-            self._code, self._detail = error.code, error.detail
-            if isinstance(error, ServingError) and error.version:
-                self._named = Named(self._served().model, error.version)
-            await self._refuse(problem_of(error))
-        else:
-            self._code = None
-            # A client that does not read its answer must not hold what others may send.
-            self._body.release()
-            self._complete(HTTPStatus.OK, headers, body)
-            await self._asked.answer(HTTPStatus.OK, headers, body)
-
-    async def _scores(self, target: Target) -> tuple[Headers, bytes]:
-        if self._asked.method != "POST":
-            detail = f"{shown(self._asked.method)} is not supported here, send POST"
-            raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": "POST"})
-        # Before anything of its body is read.
-        self._caller = caller_of(self._engine, self._asked.path, self.headers)
-        head = parse_head(self.headers)
-        form = target.form(self.headers)
-        body = await self._body.read(head.body_bytes, form.json_bytes, head.coding)
-        spec = self._engine.spec(target.model, target.version)
-        self._bytes_in = len(body)
-        self._named = Named(spec.name, spec.version)
-        request, encode = form.decode(body, spec)
-        response = await self._infer(request, spec.name, head)
-        self._timing = response.timing
-        if response.version != spec.version:
-            self._named = Named(response.model, response.version)
-        headers, body = encode(response)
-        headers.append(_server_timing(response.timing))
-        if head.accepted and len(body) >= MIN_PACKED_BYTES:
-            headers.append((b"content-encoding", head.accepted.encode()))
-            body = await _pack(body, head.accepted)
-        return headers, body
-
-    async def _infer(self, request: InferRequest, model: str, head: CallHead) -> InferResponse:
-        if request.id and b"x-request-id" not in self.headers:
-            self._id = harmless(request.id.encode()) or self._id
-        self._rows = request.rows
-        if self._caller is not None:
-            self._caller.spend(request.rows)
-        request = InferRequest(
-            model,
-            request.rows,
-            request.inputs,
-            self._id,
-            min(head.timeout_s, request.timeout_s),
-            request.outputs,
-            request.priority or head.priority,
-            self._target.version,
-            request.key or head.key,
-            request.shared,
-            self.trace,
-        )
-        return await unless_client_leaves(self._engine.infer(request), self._receive)
-
     def _served(self) -> Named:
         """Return what is served of what the path names."""
         if self._named is None:
             self._named = named(self._engine, self._target.model, self._target.version)
         return self._named
 
-    async def _refuse(self, problem: Problem) -> None:
-        headers = [(b"content-type", MEDIA_TYPE.encode())]
-        headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-        # HTTP/3 can stop one stream; HTTP/1 has to swallow the rest, or lose the connection.
-        swallow = self._http1 and not self._body.complete
-        if swallow:
-            headers.append((b"connection", b"close"))
-        body = problem.body(self._asked.path)
-        self._complete(problem.status, headers, body)
-        if swallow:
-            await self._asked.answer_early(problem.status, headers, body, self._body.drain)
-        else:
-            await self._asked.answer(problem.status, headers, body)
-
     def _complete(self, status: int, headers: Headers, body: bytes) -> None:
         """Add to ``headers`` what every answer has; note the answer."""
         self._status, self._bytes_out = int(status), len(body)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-request-id", self._id.encode()))
-
-
-async def _pack(body: bytes, coding: str) -> bytes:
-    pieces = []
-    for piece in packed(body, coding):
-        pieces.append(piece)
-        await asyncio.sleep(0)  # let others have their turn
-    return b"".join(pieces)
 
 
 def _server_timing(timing: Timing) -> tuple[bytes, bytes]:

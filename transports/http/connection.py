@@ -1,6 +1,8 @@
 """What the requests on an HTTP/1.1 connection need of it."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from scheduler.errors import ServingError
 from transports.http.flow import HoldableFlow
@@ -21,6 +23,10 @@ class Connection(asyncio.Protocol):
 
     def fault(self, incomplete: bool) -> ServingError | HttpError | None:
         """Return an end of the server's making, for a request whose body is ``incomplete``."""
+        raise NotImplementedError
+
+    def in_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in a task that the server waits for when it stops."""
         raise NotImplementedError
 
     def linger(self) -> None:

@@ -1,19 +1,20 @@
 """One inference request over HTTP/1.1, with no ASGI between the parser and the call.
 
-Its connection gives it the pieces of its body as they are parsed, and runs it as one task, which
-writes the answer in one piece.
+Its connection gives it the pieces of its body as they are parsed, and begins it once what has come
+is parsed. The answer is written in one piece: without a task, if nothing is waited for.
 
     answer: none --write--> started --finish--> complete
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from transports.http.asked import Asked
+from transports.http.asked import AskedAtOnce
 from transports.http.call import Target
 from transports.http.connection import Connection
 from transports.http.head import own_id
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 _CLOSE = (b"connection", b"close")
 
 
-class Exchange(Asked):
+class Exchange(AskedAtOnce):
     """A request and its answer; ``complete`` once all of that has been written."""
 
     def __init__(
@@ -71,18 +72,21 @@ class Exchange(Asked):
         """Look at what may have come to an end."""
         self._incoming.wake()
 
-    async def run(self) -> None:
-        """Answer it."""
-        await self._inference.answer(self._target, self, self._incoming)
+    def begin(self) -> None:
+        """Answer it: at once if it is whole, else in a task."""
+        if not self._inference.begin(self._target, self, self._incoming):
+            self.go_on(self._inference.answer(self._target, self, self._incoming))
 
-    def ran(self, task: asyncio.Task[None]) -> None:
-        """Answer what ``task``, which ran it, has left without an answer: a bug of ours."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            logger.error("a request failed for a reason nobody foresaw", exc_info=error)
-        if self.complete or self._incoming.gone:
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what has to wait in a task."""
+        self._connection.in_task(work).add_done_callback(self._ran)
+
+    def failed(self, error: BaseException) -> None:
+        """Answer a bug of ours, if it is not answered yet."""
+        logger.error("a request failed for a reason nobody foresaw", exc_info=error)
+        if self._unwanted():
             return
-        if self._started or error is None:
+        if self._started:
             self._connection.transport.close()
             return
         body = unexpected_problem().body(self.path)
@@ -94,6 +98,16 @@ class Exchange(Asked):
         self._write(HTTPStatus.INTERNAL_SERVER_ERROR, headers, body)
         self._keep_alive = False  # as uvicorn does after it
         self._finish()
+
+    def answer_now(self, status: int, headers: Fields, body: bytes) -> bool:
+        """Write all of an answer, if anybody takes one; False if that has to wait."""
+        if self._unwanted():
+            return True
+        if self._connection.flow.write_paused:
+            return False
+        self._write(status, headers, body)
+        self._finish()
+        return True
 
     async def answer(self, status: int, headers: Fields, body: bytes) -> None:
         """Write all of an answer, once the client has taken enough of those before."""
@@ -111,11 +125,23 @@ class Exchange(Asked):
         if await self._writable():
             self._finish()
 
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        """See to what ``task`` has left without an answer."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failed(error)
+        elif not self._unwanted():
+            self._connection.transport.close()
+
     async def _writable(self) -> bool:
         flow = self._connection.flow
-        if flow.write_paused and not self._incoming.gone:
+        if flow.write_paused and not self._unwanted():
             await flow.drain()
-        return not self._incoming.gone
+        return not self._unwanted()
+
+    def _unwanted(self) -> bool:
+        """Return whether an answer has nobody to take it, or they were given one."""
+        return self.complete or self._incoming.gone
 
     def _write(self, status: int, headers: Fields, body: bytes) -> None:
         connection = self._connection

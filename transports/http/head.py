@@ -86,6 +86,12 @@ def _whole(headers: Mapping[bytes, bytes], name: bytes, digits: re.Pattern[bytes
     return int(value)
 
 
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a body follows a head of HTTP/1.1 (RFC 9112 6.3)."""
+    length = headers.get(b"content-length", b"")
+    return b"transfer-encoding" in headers or length.strip(b"0") != b""
+
+
 def own_id(headers: Mapping[bytes, bytes]) -> str:
     """Return the id that the client gave its request, else that of its trace, else a new one."""
     given = headers.get(b"x-request-id")

@@ -64,13 +64,18 @@ class Incoming:
         self._error = connection.fault(not self._whole)
         return message if self._error is None else ended(self._error)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the body is whole and nothing else is to be told."""
+        if not self._whole or self.gone or self.waits or self._error is not None:
+            return False
+        return self._connection.fault(False) is None
+
     def at_once(self) -> Message | None:
-        """Return the rest of the body if it is whole and nothing else is to be told, else None."""
-        connection = self._connection
-        ready = self._whole and not self.gone and not self.waits
-        if not ready or self._error is not None or connection.fault(False) is not None:
+        """Return the rest of the body if it is ``ready``, else None."""
+        if not self.ready:
             return None
-        connection.flow.resume_reading()
+        self._connection.flow.resume_reading()
         self._changed = False
         return self._next()
 

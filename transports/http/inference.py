@@ -5,8 +5,10 @@ from starlette.types import Receive
 from scheduler.engine import Engine
 from transports.codecs.oip_shared import SharedMemory
 from transports.http import oip, predict
-from transports.http.asked import Asked
-from transports.http.call import Calls, Target
+from transports.http.asked import Asked, AskedAtOnce
+from transports.http.call import Target
+from transports.http.calls import Calls
+from transports.http.incoming import Incoming
 from transports.http.intake import Intake
 
 
@@ -24,6 +26,10 @@ class Inference:
         if target is not None or not path.endswith(oip.INFER):
             return target
         return oip.target_in(path, SharedMemory(self._engine.regions, self._max_bytes))
+
+    def begin(self, target: Target, asked: AskedAtOnce, incoming: Incoming) -> bool:
+        """Have a request answered without a task; False if its body has to be waited for."""
+        return self._calls.begin(target, asked, incoming)
 
     async def answer(self, target: Target, asked: Asked, receive: Receive) -> None:
         """Answer one request, whose body ``receive`` has."""

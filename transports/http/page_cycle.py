@@ -77,9 +77,10 @@ class PageCycle:
         """Look at what may have come to an end."""
         self._cycle.message_event.set()
 
-    async def run(self) -> None:
-        """Answer it."""
-        await self._cycle.run_asgi(self._serve)  # type: ignore[arg-type] # typed dicts
+    def begin(self) -> None:
+        """Answer it, in a task."""
+        work = self._cycle.run_asgi(self._serve)  # type: ignore[arg-type] # typed dicts
+        self._connection.in_task(work)
 
     async def __call__(self) -> Message:
         """Return the next message, as ASGI has it."""

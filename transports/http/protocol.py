@@ -2,16 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
+from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from scheduler.errors import ServingError
 from transports.http.connection import Connection
-from transports.http.exchange import Exchange
 from transports.http.flow import HoldableFlow
 from transports.http.idle import Idle
 from transports.http.inference import Inference
@@ -62,6 +61,7 @@ class HttpProtocol(Connection):
         self._bad_body: HttpError | None = None
         self._cut: ServingError | None = None
         self._running: Turn | None = None
+        self._due: Turn | None = None  # to begin once what has come is parsed
         self._latest: Turn | None = None  # of those that have been parsed
         self.pipeline: deque[Turn] = deque()
 
@@ -94,6 +94,7 @@ class HttpProtocol(Connection):
             left = self._unparsed
             self._unparsed = memoryview(b"".join((left, data)) if left else data)
             self._parse_on()
+            self._begin_due()
 
     def pause_writing(self) -> None:
         """Let answers wait: the client does not take them."""
@@ -156,6 +157,15 @@ class HttpProtocol(Connection):
             self._idle.begin()
         if self._unparsed:
             self._parse_on()
+        if self._due is not None:  # in a turn of its own: others have theirs between
+            self._loop.call_soon(self._begin_due)
+
+    def in_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in a task that the server waits for when it stops."""
+        task = self._loop.create_task(work)
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+        return task
 
     def linger(self) -> None:
         """Write no more, but let the client read before the connection closes.
@@ -185,15 +195,12 @@ class HttpProtocol(Connection):
         return turn
 
     def _start(self, turn: Turn) -> None:
-        self._running = turn
-        task = self._loop.create_task(turn.run())
-        task.add_done_callback(partial(self._ran, turn))
-        self._state.tasks.add(task)
+        self._running = self._due = turn
 
-    def _ran(self, turn: Turn, task: asyncio.Task[None]) -> None:
-        self._state.tasks.discard(task)
-        if isinstance(turn, Exchange):  # uvicorn's cycle has answered, whatever happened
-            turn.ran(task)
+    def _begin_due(self) -> None:
+        turn, self._due = self._due, None
+        if turn is not None:
+            turn.begin()
 
     def _parse_on(self) -> None:
         """Parse what has arrived as far as there is room for the requests in it."""

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from scheduler.engine import Engine
 from transports.http import predict
 from transports.http.asked import AskedByAsgi
-from transports.http.call import Calls, Form, Target
+from transports.http.call import Form, Target
+from transports.http.calls import Calls
 from transports.http.intake import Intake
 from transports.http.page.guard import check_host, check_own
 from transports.http.pages import unexpected_error
