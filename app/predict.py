@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -102,7 +103,12 @@ def _check_url(parser: argparse.ArgumentParser, url: str, flag: str, transport: 
 
 
 async def _predict(arguments: argparse.Namespace) -> tuple[Mapping[str, Array], float]:
-    body = await _body(arguments)
+    try:
+        async with asyncio.timeout(arguments.timeout):
+            body = await _body(arguments)
+    except TimeoutError as error:
+        why = f"no answer within {arguments.timeout:g} s from --describe {arguments.describe}"
+        raise PredictError(why) from error
     # A JSON file may have its own: the smaller timeout counts, and the file's priority first.
     body = dataclasses.replace(
         body,
@@ -162,8 +168,16 @@ async def _describe(arguments: argparse.Namespace) -> ModelSpec:
     except UnansweredError as error:
         why = "the HTTP address that tells the order of the features, which gRPC needs"
         raise UnansweredError(f"{error}; --describe gives {why}") from error
-    answer = json.loads(described.content)
-    model = answer if arguments.model else answer["models"][0]
+    try:
+        answer = json.loads(described.content)
+        return _spec(answer if arguments.model else answer["models"][0])
+    except (ValueError, LookupError, TypeError) as error:
+        url = arguments.describe
+        raise PredictError(f"--describe {url}: {path} describes no model of Narsil's") from error
+
+
+def _spec(model: Mapping[str, Any]) -> ModelSpec:
+    """Return what a description of a model says of its inputs."""
     inputs = tuple(
         TensorSpec(
             tensor["name"],
@@ -178,8 +192,11 @@ async def _describe(arguments: argparse.Namespace) -> ModelSpec:
 
 def _scores(answer: Body) -> Mapping[str, Array]:
     if answer.content_type == JSON:
-        predictions = json.loads(answer.content)["predictions"]
-        return {name: np.array(values, np.float32) for name, values in predictions.items()}
+        try:
+            predictions = json.loads(answer.content)["predictions"]
+            return {name: np.array(values, np.float32) for name, values in predictions.items()}
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise PredictError(f"the answer has no predictions: {answer.content[:64]!r}") from error
     try:
         return decode_response(answer.content)
     except DecodeError as error:

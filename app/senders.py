@@ -14,6 +14,15 @@ from transports.http3.client import Http3Client, Http3Error, UntrustedError
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
 
+# Of httpx, those that say nothing.
+_NAMELESS: Mapping[type[Exception], str] = {
+    httpx.ReadError: "the connection was cut before an answer came",
+    httpx.WriteError: "the connection was cut while the request was sent",
+    httpx.ReadTimeout: "no answer came in time",
+    httpx.ConnectTimeout: "no connection came about in time",
+}
+
+
 class PredictError(Exception):
     """Say why no scores came."""
 
@@ -119,7 +128,7 @@ def predict_path(model: str) -> str:
 def _unanswered(target: Target, error: Exception) -> PredictError:
     if isinstance(error, TargetError):
         return PredictError(str(error))
-    said = str(error) or type(error).__name__
+    said = str(error) or _NAMELESS.get(type(error), type(error).__name__)
     # In TLS 1.3 the server refuses a client without a certificate after the client's handshake.
     cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError))
     untrusted = isinstance(error, UntrustedError)

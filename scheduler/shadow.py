@@ -106,9 +106,10 @@ def _differences(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> Arra
     """Return how far every score is from the other's, flat; None if that is not a number."""
     if any(array.shape != theirs[name].shape for name, array in ours.items()):
         return None
-    wide = [
-        np.abs(array.astype(np.float64) - theirs[name].astype(np.float64)).ravel()
-        for name, array in ours.items()
-    ]
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite on both sides, say
+        wide = [
+            np.abs(array.astype(np.float64) - theirs[name].astype(np.float64)).ravel()
+            for name, array in ours.items()
+        ]
     flat = np.concatenate(wide)
     return flat if flat.size and np.isfinite(flat).all() else None

@@ -10,7 +10,7 @@ from app.models import Served
 from app.repository.listing import FoundModel, FoundVersion, Place, PlaceError
 from app.repository.loads import Loads
 from app.repository.plan import Plan, Planner
-from app.repository.policy import labels_now, missing, newest, routes, wanted
+from app.repository.policy import idle_shadow, labels_now, missing, newest, routes, wanted
 from app.repository.version import Proven, model_path
 from app.settings import ConfigError
 from scheduler.backend import Backend
@@ -72,6 +72,7 @@ class Keeper:
         self._labels: dict[str, str] = {}
         self._routes: Routes | None = None
         self._unmet: list[str] = [""]
+        self._idle = ""
 
     @property
     def serves(self) -> bool:
@@ -110,6 +111,7 @@ class Keeper:
             await self._load_on(plan, found, group)
         self._route(plan)
         await self._retire(plan, found)
+        self._tell_idle_shadow()
         self._unmet = [*wanted(plan, found.versions), *missing(plan, found.versions), ""]
 
     async def _load_on(self, plan: Plan, found: FoundModel, group: asyncio.TaskGroup) -> None:
@@ -248,6 +250,16 @@ class Keeper:
         if wanted_routes != self._routes:
             self._routes = wanted_routes
             self._engine.route(self._name, wanted_routes)
+
+    def _tell_idle_shadow(self) -> None:
+        """Log once why a shadow that is served gets no copies."""
+        now, idle = self._routes, ""
+        if now and now.shadow and now.shadow.version in self._served:
+            spec = self._engine.spec(self._name, now.shadow.version)
+            idle = idle_shadow(now, spec.properties)
+        if idle and idle != self._idle:
+            logger.warning("%s: %s", self._name, idle)
+        self._idle = idle
 
     async def _retire(self, plan: Plan, found: FoundModel) -> None:
         """Unload what nobody wants any more; one version stays, whatever became of its files."""

@@ -22,6 +22,8 @@ MAX_SIGNATURE_BYTES = 64
 MAX_FILES = 10_000  # of one version
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
+# What somebody may have meant as a version: 01, v1, 1.0.
+_NUMBERED = re.compile(r"[vV+-]?\d.*")
 _TEMPORARY = (".tmp", ".part", ".partial", "~")
 
 
@@ -89,8 +91,14 @@ def name_problem(name: str) -> str:
 
 def layout_problem(name: str, entries: Collection[str]) -> str:
     """Say what is wrong with what lies in the folder of the model ``name``, or ""."""
-    if _ARTIFACT in entries and not any(map(is_version, entries)):
+    if any(map(is_version, entries)):
+        return ""
+    if _ARTIFACT in entries:
         return f"it has no numbered versions: what lies in {name} belongs into {name}/1"
+    meant = next((entry for entry in sorted(entries) if _NUMBERED.fullmatch(entry)), None)
+    if meant is not None:
+        rule = "at most 18 digits, without leading zeros"
+        return f"it has no numbered versions: {told(meant)[:64]} is none ({rule})"
     return ""
 
 

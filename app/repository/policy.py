@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from app.repository.plan import NEWEST, Plan, ShadowOptions
 from scheduler.routing import Part, Routes, ShadowRoute
+from scheduler.versions import SHADOW
 
 
 def newest(versions: Collection[str]) -> str:
@@ -62,6 +63,16 @@ def routes(plan: Plan, labels: Mapping[str, str], served: Collection[str]) -> Ro
     shadow = _shadow(plan.shadow, labels, served) if plan.shadow else None
     answering = [each for each in served if shadow is None or each != shadow.version]
     return Routes(newest(answering or served), dict(labels), parts, shadow)
+
+
+def idle_shadow(routes: Routes, properties: Mapping[str, str]) -> str:
+    """Say why the version that is to be the shadow, with these ``properties``, is none, or ""."""
+    if routes.shadow is None or SHADOW in properties:
+        return ""
+    version, answering = routes.shadow.version, {part.version for part in routes.split}
+    if version in answering | {routes.default}:
+        return f"version {version} is no shadow: it answers clients itself"
+    return f"version {version} is no shadow: its inputs or outputs differ from those that answer"
 
 
 def _shadow(

@@ -45,10 +45,13 @@ def load_library(folder: Path, sources: Sources) -> ctypes.CDLL:
     """
     if platform.machine() not in {"x86_64", "AMD64"} or os.name != "posix":
         raise NoKernelError(f"it is written for x86-64, this is {platform.machine()}")
+    folder = folder.expanduser()
     try:
-        return _loaded(folder.expanduser(), sources)
+        return _loaded(folder, sources)
     except OSError as error:
-        raise NoKernelError(str(error)) from error
+        # Only some say which file: a disk that is full does not.
+        where = "" if error.filename else f"{folder}: "
+        raise NoKernelError(f"{where}{error}") from error
 
 
 def _loaded(folder: Path, sources: Sources) -> ctypes.CDLL:

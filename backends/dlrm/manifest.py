@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ EXAMPLE_FILE = "example.json"
 # What narsil train puts beside them: FP32 weights, and labelled rows held out from training.
 WEIGHTS_FILE, HELDOUT_FILE = "weights.safetensors", "heldout.npz"
 FORMAT = 1
+# The lists that the rest relies on.
+_LISTS = ("tables", "dense_names", "outputs")
 # What the manifest of a converted model has as its "kind"; ours has none.
 NATIVE_KIND = "native_dlrm"
 
@@ -92,23 +94,48 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _parse(document: dict[str, Any]) -> Manifest:
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004
     if document["format"] != FORMAT:
         raise ValueError(f"format is {document['format']}, this version reads {FORMAT}")
     known = {field.name for field in dataclasses.fields(Manifest)}
     values: dict[str, Any] = {name: _frozen(document[name]) for name in known}
-    values["tables"] = tuple(Table(**table) for table in document["tables"])
+    for name in _LISTS:
+        if not isinstance(document[name], list):
+            raise ValueError(f"{name} is {document[name]!r:.64}, not a list")  # noqa: TRY004
+    values["tables"] = tuple(map(_table, range(len(document["tables"])), document["tables"]))
     manifest = Manifest(**values)
     _check_types(manifest)
     return manifest
 
 
+def _table(number: int, entry: object) -> Table:
+    """Return one of the tables. Raises ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"tables[{number}] is {entry!r:.64}, not an object")  # noqa: TRY004
+    fields = dataclasses.fields(Table)
+    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
+    if missing := sorted(needed - entry.keys()):
+        raise ValueError(f"tables[{number}] lacks {missing[0]!r}")
+    if unknown := sorted(entry.keys() - {field.name for field in fields}):
+        raise ValueError(f"tables[{number}] has {unknown[0]!r:.64}, which is not known")
+    return Table(**entry)
+
+
 def _check_types(manifest: Manifest) -> None:
     """Refuse what the rest relies on and JSON leaves open. Raises ValueError."""
     features: list[object] = [table.feature for table in manifest.tables]
-    texts = [manifest.name, manifest.version, *features, *manifest.dense_names, *manifest.outputs]
-    for text in texts:
-        if not isinstance(text, str) or not text:
-            raise ValueError(f"{text!r} is not a name")
+    texts: dict[str, Sequence[object]] = {
+        "name": (manifest.name,),
+        "version": (manifest.version,),
+        "tables": features,
+        "dense_names": manifest.dense_names,
+        "outputs": manifest.outputs,
+    }
+    for field, given in texts.items():
+        for text in given:
+            if not isinstance(text, str) or not text:
+                raise ValueError(f"{field}: {text!r:.64} is not a name")
     for table in manifest.tables:
         if type(table.rows) is not int or table.rows < 1:
             raise ValueError(f"rows of {table.feature!r} are {table.rows!r}, not a number over 0")

@@ -150,6 +150,54 @@ def test_an_artifact_without_a_golden_batch_cannot_be_checked(folder: Path) -> N
         check_artifact(folder)
 
 
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _lone_array(file: Path) -> None:
+    with file.open("wb") as opened:
+        np.save(opened, np.zeros(3))
+
+
+def _with(**changes: Array | None) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        with np.load(file) as arrays:
+            kept = {name.replace(".", "_"): (name, arrays[name]) for name in arrays}
+        named = {name: changes.get(key, array) for key, (name, array) in kept.items()}
+        np.savez(file, allow_pickle=True, **{n: a for n, a in named.items() if a is not None})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_cut, "cannot read the golden batch"),
+        (_empty, "cannot read the golden batch"),
+        (_lone_array, "cannot read the golden batch"),
+        (_with(served_default=None), r"it has served scores of \[\]"),
+        (
+            _with(served_default=np.zeros(127, np.float32)),
+            r"float32 of shape \[127\], for 128 rows",
+        ),
+        (_with(fp32_default=np.zeros(128, "U3")), r"<U3 of shape \[128\]"),
+        (_with(float_features=np.array(1, np.float32)), "float_features has no rows"),
+        (_with(float_features=np.zeros((128, 2), np.float32)), "is no request for this model"),
+    ],
+    ids=["cut", "empty", "no npz", "no scores", "short", "text", "no rows", "narrow"],
+)
+def test_a_golden_batch_that_is_damaged_is_told_in_a_sentence(
+    folder: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    damage(folder / "golden.npz")
+    with pytest.raises(LoadError, match=said):
+        check_artifact(folder)
+
+
 def test_the_command_reports_the_largest_difference(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

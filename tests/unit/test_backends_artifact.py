@@ -159,7 +159,13 @@ def test_the_plug_in_is_imported_without_pytorch() -> None:
         ("tables", [{"feature": "a", "rows": "10", "dim": 4}], "rows of 'a' are '10'"),
         ("tables", [{"feature": "a", "rows": 0, "dim": 4}], "rows of 'a' are 0"),
         ("tables", [{"feature": "a", "rows": 9, "dim": 4}] * 2, "the same feature"),
-        ("outputs", [None], "None is not a name"),
+        ("outputs", [None], "outputs: None is not a name"),
+        ("outputs", 3, "outputs is 3, not a list"),
+        ("dense_names", "abc", "dense_names is 'abc', not a list"),
+        ("tables", {"a": 1}, "tables is {'a': 1}, not a list"),
+        ("tables", ["a"], "tables[0] is 'a', not an object"),
+        ("tables", [{"feature": "a", "rows": 9}], "tables[0] lacks 'dim'"),
+        ("tables", [{"feature": "a", "rows": 9, "dim": 4, "x": 1}], "tables[0] has 'x'"),
     ],
 )
 def test_a_manifest_with_values_of_the_wrong_kind_is_refused_by_value(
@@ -168,4 +174,10 @@ def test_a_manifest_with_values_of_the_wrong_kind_is_refused_by_value(
     document = json.loads((small_artifact / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps({**document, key: value}))
     with pytest.raises(LoadError, match=re.escape(named)):
+        read_manifest(tmp_path)
+
+
+def test_a_manifest_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(LoadError, match="it is no JSON object"):
         read_manifest(tmp_path)

@@ -1,5 +1,6 @@
 """Numba's forward, with rows of every kind, against the same in float64."""
 
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -8,8 +9,28 @@ import pytest
 
 from backends.dlrm.forward.model import Kind
 from backends.dlrm.gather import DENSE
-from backends.native_dlrm.jit import keep_compiled_in
+from backends.native_dlrm.jit import keep_compiled_in, kernel
 from tests.fixtures.random_dlrm import Shape, make_dlrm, make_inputs
+
+
+def _plus_one(number: int) -> int:
+    return number + 1
+
+
+def test_a_kernel_that_cannot_be_kept_computes_all_the_same(
+    tmp_path: Path, kernel_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "cache"
+    keep_compiled_in(folder)
+    try:
+        compiled = kernel(_plus_one)
+    finally:
+        keep_compiled_in(kernel_cache)
+    shutil.rmtree(folder)
+    folder.touch()
+    assert compiled(1) == 2
+    assert caplog.records
+    assert all(str(folder) in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))

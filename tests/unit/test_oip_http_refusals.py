@@ -52,7 +52,7 @@ REFUSED = [
     (document(tensor(data=[1, "2"])), 'entry 1 is "2", expected a number'),
     (document(tensor(data=[1, True])), "entry 1 is true, expected a number"),
     (document(tensor(data=[1, None])), "entry 1 is null, expected a number"),
-    (document(tensor(data=[1, 1e39])), "entry 1 is 1e+39, over float32's limit"),
+    (document(tensor(data=[1, 1e39])), "entry 1 is 1e+39, over float32's limit 3.4028235e+38"),
     (document(tensor(datatype="INT8", data=[1, 128])), "entry 1 is 128, which does not fit int8"),
     (document(tensor(datatype="UINT8", data=[1, -1])), "entry 1 is -1, which does not fit uint8"),
     (document(tensor(datatype="INT64", data=[1, 1.0])), "entry 1 is 1.0, expected an integer"),

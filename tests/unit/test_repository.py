@@ -220,6 +220,24 @@ async def test_a_split_and_a_shadow_are_those_of_the_config(shelf: Shelf) -> Non
         assert state.engine.spec("m", "3").properties["shadow"] == "true"
 
 
+async def test_a_shadow_that_gets_no_copies_is_told_once(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.configure('[shadow]\nversion = "latest"\n')
+    shelf.put("1")
+    async with shelved(shelf) as state:
+        await state.repository.look()
+        (told,) = [one for one in caplog.messages if "shadow" in one]
+        assert told == "m: version 1 is no shadow: it answers clients itself"
+        shelf.put("2")
+        await state.repository.look()
+        assert state.engine.spec("m", "2").properties["shadow"] == "true"
+        shelf.configure('[shadow]\nversion = "latest"\n[split]\n1 = 1\n2 = 1\n')
+        await state.repository.look()
+    _, again = [one for one in caplog.messages if "shadow" in one]
+    assert again == "m: version 2 is no shadow: it answers clients itself"
+
+
 async def test_a_version_that_is_named_and_not_there_says_so(shelf: Shelf) -> None:
     shelf.configure("[labels]\nstable = 7\n")
     shelf.put("1")

@@ -9,7 +9,7 @@ from app.config import ModelTable
 from app.models import ModelConfig
 from app.plugins import PluginError
 from app.repository.plan import Plan, plan_of
-from app.repository.policy import labels_now, missing, newest, routes, wanted
+from app.repository.policy import idle_shadow, labels_now, missing, newest, routes, wanted
 from app.settings import ConfigError
 from scheduler.routing import Part, ShadowRoute
 from tests.fixtures.stock import Stock
@@ -131,3 +131,10 @@ def test_a_config_file_that_is_wrong_says_what_and_where(text: str, words: str) 
     with pytest.raises(ConfigError) as refusal:
         plan(text)
     assert words in str(refusal.value)
+
+
+def test_a_version_unlike_those_that_answer_is_no_shadow() -> None:
+    told = routes(plan("[shadow]\nversion = 3"), {}, {"3", "10"})
+    assert idle_shadow(told, {"shadow": "true"}) == ""
+    assert "version 3 is no shadow: its inputs or outputs differ" in idle_shadow(told, {})
+    assert idle_shadow(routes(plan(), {}, {"10"}), {}) == ""

@@ -209,6 +209,16 @@ async def test_a_shadow_whose_scores_are_no_numbers_cannot_be_compared() -> None
 
 
 @on_manual_clock
+async def test_scores_that_are_infinite_on_both_sides_cannot_be_compared() -> None:
+    async with shadowing(Other()) as state:
+        request = make_request(rows=2, seed=1)
+        request.inputs["float_features"][0, 0] = np.inf
+        answer = await state.engine.infer(request)
+        assert np.isinf(answer.outputs["default"][0])
+        assert (await state.outcome()).outcome == "incomparable"
+
+
+@on_manual_clock
 async def test_a_shadow_that_is_given_a_share_answers_and_is_copied_to_no_more() -> None:
     async with shadowing(Other()) as state:
         assert state.engine.spec("fake", "2").properties["shadow"] == "true"

@@ -85,7 +85,7 @@ def floats(values: list[Any], place: Place, dtype: np.dtype[np.generic] = FLOAT3
     if not finite.all():
         index = int(finite.argmin())
         limit = np.finfo(dtype.name).max
-        raise invalid(f"{place(index)} is {values[index]}, over {dtype}'s limit {limit}")
+        raise invalid(f"{place(index)} is {values[index]}, over {dtype}'s limit {limit!s}")
     return array
 
 

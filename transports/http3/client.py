@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,12 +135,17 @@ class _ClientProtocol(QuicProtocol):
         try:
             return await pending.answer
         except asyncio.CancelledError:
-            self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-            self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-            self.transmit()
+            self._abandon(stream_id)
             raise
         finally:
             del self._pending[stream_id]
+
+    def _abandon(self, stream_id: int) -> None:
+        """Take no answer on a stream, unless all of it has come in the meantime."""
+        self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+        with suppress(ValueError):  # aioquic's word for a stream that is over
+            self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+        self.transmit()
 
     def quic_event_received(self, event: QuicEvent) -> None:
         """Complete the handshake and the answers."""

@@ -77,7 +77,13 @@ class Request:
         if self._told is not None and end is not None:
             self._told(end)
 
+    def _see_if_wanted(self) -> None:
+        """Note a STOP_SENDING that is told in the next turn only: no frame may follow it."""
+        if not self._session.takes_answer(self._stream_id):
+            self._exchange.disconnect()
+
     def _whole(self, status: int, headers: Fields, body: bytes) -> bool:
+        self._see_if_wanted()
         head = self._exchange.whole(status, headers)
         if head is not None:
             self._session.answer(self._stream_id, head, body)
@@ -88,6 +94,7 @@ class Request:
         return True
 
     async def _send(self, message: Message) -> None:
+        self._see_if_wanted()
         frames = self._exchange.send(message)
         if frames is None:
             return

@@ -11,8 +11,9 @@ from backends.torch_dlrm.backend import TorchDlrmBackend
 from backends.torch_dlrm.export.golden import Golden, read_golden
 from backends.torch_dlrm.options import ARTIFACT, AUTO, TorchDlrmOptions
 from backends.torch_dlrm.program_file import is_compiled
-from scheduler.errors import LoadError
+from scheduler.errors import LoadError, ServingError
 from scheduler.types import Array, Batch
+from scheduler.validate import validate
 
 # The kernels of two CPUs differ by up to 3e-7; a wrong row, feature or table by 1e-2 and more.
 TOLERANCE = 1e-6
@@ -54,12 +55,18 @@ def check_artifact(folder: Path) -> GoldenReport:
     device = read_manifest(folder).device
     try:
         golden = read_golden(folder)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise LoadError(f"cannot read the golden batch of {folder}: {error}") from error
     # Whoever asks for the check trusts the folder, machine code in it too.
     plan = ARTIFACT if is_compiled(model_file(folder)) else AUTO
     options = TorchDlrmOptions(str(folder), device, 1, plan=plan, max_batch_rows=golden.rows)
     backend = TorchDlrmBackend(options)
     backend.load()
-    backend.check(golden.request())
-    return compare(golden, backend.prepare(Batch((golden.request(),)))())
+    request = golden.request()
+    try:
+        validate(backend.spec, request)
+        backend.check(request)
+    except ServingError as error:
+        why = f"the golden batch of {folder} is no request for this model: {error.detail}"
+        raise LoadError(why) from error
+    return compare(golden, backend.prepare(Batch((request,)))())

@@ -1,9 +1,11 @@
 """Golden batch: jagged inputs with the scores that a right model gives for them."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -18,6 +20,8 @@ LENGTHS, VALUES = f"{IDS}.lengths", f"{IDS}.values"
 # Empty, one-hot and multi-hot bags, about one id a bag in the middle.
 _BAG_LENGTHS = (0, 1, 1, 1, 2, 5)
 _INPUTS = (DENSE, LENGTHS, VALUES)
+# What reading a damaged file raises beside ValueError.
+_DAMAGED = (EOFError, KeyError, TypeError, MemoryError, NotImplementedError, BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +85,35 @@ def write_golden(folder: Path, golden: Golden) -> None:
 
 
 def read_golden(folder: Path) -> Golden:
-    """Read golden.npz of an artifact folder. Raises OSError without one."""
-    with np.load(folder / GOLDEN_FILE) as arrays:
-        return Golden(
-            inputs={name: arrays[name] for name in _INPUTS},
-            fp32=_under(arrays, "fp32."),
-            served=next(filter(None, (_under(arrays, each) for each in GOLDEN_SCORES)), {}),
-        )
+    """Read golden.npz of an artifact folder. Raises OSError without one, ValueError if damaged."""
+    try:
+        with (
+            (folder / GOLDEN_FILE).open("rb") as file,  # NumPy leaves one open that is damaged
+            np.load(file, allow_pickle=False) as arrays,
+        ):
+            golden = Golden(
+                inputs={name: arrays[name] for name in _INPUTS},
+                fp32=_under(arrays, "fp32."),
+                served=next(filter(None, (_under(arrays, each) for each in GOLDEN_SCORES)), {}),
+            )
+    except _DAMAGED as error:
+        raise ValueError(str(error)) from error
+    _check_scores(golden)
+    return golden
+
+
+def _check_scores(golden: Golden) -> None:
+    """Refuse scores that are not one or more floats for each row. Raises ValueError."""
+    if not golden.inputs[DENSE].ndim:
+        raise ValueError(f"{DENSE} has no rows")
+    if not golden.served or golden.served.keys() != golden.fp32.keys():
+        served, fp32 = sorted(golden.served), sorted(golden.fp32)
+        raise ValueError(f"it has served scores of {served}, and FP32 scores of {fp32}")
+    for name, scores in golden.served.items():
+        for array in (scores, golden.fp32[name]):
+            if array.dtype.kind != "f" or array.shape != (golden.rows, *scores.shape[1:]):
+                what = f"{array.dtype} of shape {list(array.shape)}"
+                raise ValueError(f"scores of {name!r} are {what}, for {golden.rows} rows")
 
 
 def _under(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
