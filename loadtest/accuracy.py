@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from backends.dlrm.manifest import HELDOUT_FILE, WEIGHTS_FILE, read_manifest
-from backends.dlrm.ranges import MAKE_ONE
 from loadtest import candidates, workload
 from loadtest.candidates import BASE
 from loadtest.command import machine
@@ -88,8 +87,6 @@ def main(argv: Sequence[str]) -> int:
 
 def checks_of(folder: Path, arguments: argparse.Namespace) -> Iterator[Check]:
     """Score every set of rows that ``folder`` has. Raises LoadError."""
-    if not folder.exists():
-        raise LoadError(f"{folder} does not exist; {MAKE_ONE.format(path=folder)}")
     only: list[str] = arguments.only
     found = candidates.load(folder, [name for name in only if name != _ONNX], _skipped)
     if found[0].name != BASE:
@@ -98,7 +95,7 @@ def checks_of(folder: Path, arguments: argparse.Namespace) -> Iterator[Check]:
         requests = each.requests()
         lines = [Line(one.name, scores_of(one.backend, requests)) for one in found]
         if not only or _ONNX in only:
-            lines += onnx(folder, requests)
+            lines += onnx(folder, requests, _told)
         yield from judged(each, lines)
 
 
@@ -153,7 +150,11 @@ def _shown(check: Check) -> dict[str, str]:
 
 def _skipped(name: str, why: Exception) -> None:
     if name != _ONNX:  # which gets files of its own
-        print(f"loadtest.accuracy: skipped {name}: {why}", file=sys.stderr)
+        _told(name, why)
+
+
+def _told(name: str, why: Exception | str) -> None:
+    print(f"loadtest.accuracy: skipped {name}: {why}", file=sys.stderr)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
+from backends.dlrm.ranges import MAKE_ONE
 from scheduler.backend import Backend
 from scheduler.errors import LoadError
 from scheduler.types import Batch
@@ -50,8 +51,10 @@ def load(
 
     Two lanes of one thread each, where a backend lets that be chosen. What does not load here (its
     extra is not installed, it reads other files) is told to ``skipped``, unless ``only`` names it.
-    Raises LoadError for that, and if nothing loads.
+    Raises LoadError for that, for an artifact that is not there, and if nothing loads.
     """
+    if not artifact.exists():
+        raise LoadError(f"{artifact} does not exist; {MAKE_ONE.format(path=artifact)}")
     found = []
     for name in [BASE, *(name for name in only or names() if name != BASE)]:
         try:
@@ -79,7 +82,10 @@ def names() -> list[str]:
 def load_one(artifact: Path, name: str) -> Backend:
     """Load ``backend`` or ``backend:plan``: two lanes of one thread each. Raises LoadError."""
     backend, _, way = name.partition(":")
-    plugin = entry_points(group="narsil.backends")[backend].load()
+    registered = entry_points(group="narsil.backends")
+    if backend not in registered.names:
+        raise LoadError(f"no such backend; there are {', '.join(names())}")
+    plugin = registered[backend].load()
     options = {
         "path": str(artifact), "lanes": 2, "intra_op_threads": 1, "threads": 1,
         **dict.fromkeys(WAYS, way),

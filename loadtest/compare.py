@@ -51,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"narsil bench compare: {_nothing_alike(a, b)}", file=sys.stderr)
         return 2
     print("\n".join(map(json.dumps, lines)) if arguments.json else table(lines))
+    _say_invalid(a, b)
     limit = arguments.worse
     return WORSE if limit is not None and any(_worse(line, limit) for line in lines) else 0
 
@@ -85,6 +86,22 @@ def _nothing_alike(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]
         "; ".join(labelled(dict(labels)) for labels in _grouped(runs)) for runs in (a, b)
     )
     return f"no setting is in both; A has {ours or 'no runs'}. B has {theirs or 'no runs'}"
+
+
+def _say_invalid(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> None:
+    """Say which settings were measured by a generator that was the bottleneck."""
+    for side, runs in (("A", a), ("B", b)):
+        named = dict.fromkeys(
+            labelled({name: run[name] for name in _LABELS if name in run})
+            for run in runs
+            if run.get("invalid")
+        )
+        if named:
+            print(
+                f"narsil bench compare: INVALID in {side}, the generator was the bottleneck: "
+                f"{'; '.join(named)}",
+                file=sys.stderr,
+            )
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -95,6 +95,8 @@ class _Loop:
         self._leaving: deque[tuple[float, int]] = deque()
         self._signal_s = self._begin_s + plan.signal_s
         self._nobody = False
+        # When the last answer that counts came, from the end of the warm-up.
+        self._counted_s = 0.0
         self._recorder = Recorder(plan.measure_s)
 
     def run(self) -> Outcome:
@@ -110,8 +112,10 @@ class _Loop:
                     self._take(answer)
         finally:
             self._pool.close()
-        elapsed_s = time.perf_counter() - self._begin_s
         now_s = time.perf_counter()
+        elapsed_s = now_s - self._begin_s
+        if now_s > self._signal_s:  # nothing of what was sent later is counted
+            elapsed_s = max(self._plan.signal_s, self._counted_s)
         left_s = [*self._asked.values(), *((s, now_s) for _, s in self._waiting)]
         for intended_s, asked_s in left_s:
             if self._stopped(asked_s, now_s, UNANSWERED):
@@ -204,7 +208,8 @@ class _Loop:
         if self._plan.check and not self._plan.check(self._number(answer.ticket), answer.body):
             self._recorder.mismatches += 1
         if counts:
-            self._recorder.answered(now_s - self._begin_s, now_s - intended_s, now_s - asked_s)
+            self._counted_s = now_s - self._begin_s
+            self._recorder.answered(self._counted_s, now_s - intended_s, now_s - asked_s)
 
     def _stopped(self, asked_s: float, done_s: float, status: str) -> bool:
         """Note what came after the signal; say whether that is all there is to note."""

@@ -51,10 +51,11 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         "request in flight, 64 in an open loop)")  # fmt: skip
     add("--cancel-every", type=int, default=0, help="give up every N-th request (HTTP/1.1: "
         f"disconnect); 0: none {shown}")  # fmt: skip
-    add("--cancel-after-ms", type=_not_negative, default=1.0, help=f"its send {shown}")
+    add("--cancel-after-ms", type=_not_negative, default=1.0, help=f"after its send {shown}")
     add("--slow-readers", type=_share, default=0.0, help="so many more clients, as a share of "
         f"those in flight (open loop: of connections), read at a trickle {shown}")  # fmt: skip
-    add("--slow-bytes", type=_count, default=64, help=f"that they read 50 times a second {shown}")
+    add("--slow-bytes", type=_count, default=64, help=f"that a slow reader reads, 50 "
+        f"times a second {shown}")  # fmt: skip
     add("--stop-pid", type=_count, help="of the server on this machine: it gets a SIGTERM in the "
         "middle")  # fmt: skip
     add("--signal-after", type=_not_negative, help="seconds of measuring (default: half of them)")
@@ -86,7 +87,7 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
 def _add_judgement(parser: argparse.ArgumentParser) -> None:
     shown = "(default: %(default)s)"
     add = parser.add_argument_group("judgement and output").add_argument
-    add("--slo", type=slo.parse, help="such as p99=10ms: with --rate or --concurrency a threshold, "
+    add("--slo", type=_slo, help="such as p99=10ms: with --rate or --concurrency a threshold, "
         "else search the highest rate that keeps it")  # fmt: skip
     add("--max-error-rate", type=_not_negative, help="share that may fail (default: 0; with --slo: "
         "0.001)")  # fmt: skip
@@ -116,6 +117,11 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     # A search is asked for by giving no load.
     arguments.search = bool(arguments.slo) and not (arguments.rate or arguments.concurrency)
     arguments.concurrency = arguments.concurrency or [1]
+    if BARE in arguments.wire and (arguments.rate or 1 not in arguments.concurrency):
+        parser.error(
+            f"--wire {BARE} computes one request after another: take it without --rate, and with 1 "
+            "in --concurrency"
+        )
 
 
 def _check_wires(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -148,7 +154,8 @@ def _wires(text: str) -> list[str]:
     wires = text.split(",")
     for wire in wires:
         if wire not in (*KINDS, BARE):
-            raise argparse.ArgumentTypeError(f"no wire {wire!r}")
+            known = ", ".join((*KINDS, BARE))
+            raise argparse.ArgumentTypeError(f"no wire {wire!r}; there are {known}")
     return wires
 
 
@@ -160,6 +167,13 @@ def _arrivals(text: str) -> schedule.Arrivals:
     try:
         return schedule.parse(text)
     except schedule.ScheduleError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _slo(text: str) -> slo.Slo:
+    try:
+        return slo.parse(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

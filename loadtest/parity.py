@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -111,7 +111,7 @@ def _lines(
         told.doing(f"scoring with {one.name}")
         lines.append(Line(one.name, scores_of(one.backend, requests)))
     told.doing(f"writing ONNX and scoring with {_ONNX}")
-    lines += onnx(folder, requests)
+    lines += onnx(folder, requests, _skipped)
     told.doing("serving it, and asking over every wire")
     return lines + asked(folder, shape, requests)
 
@@ -135,6 +135,11 @@ def read_heldout(path: Path) -> tuple[InferRequest, Array, Scores]:
         with np.load(path, allow_pickle=False) as arrays:
             inputs = {name: arrays[name] for name in (DENSE, LENGTHS, VALUES)}
             labels, recorded = arrays["labels"], arrays["fp32"].astype(np.float64)
+    except FileNotFoundError as error:
+        raise LoadError(
+            f"{path} does not exist: narsil train writes it; for other artifacts there is "
+            f"python -m loadtest.accuracy {path.parent}"
+        ) from error
     except (OSError, KeyError, ValueError) as error:
         raise LoadError(f"{path} is not of narsil train: {error}") from error
     return InferRequest("", len(labels), inputs), labels, recorded
@@ -170,8 +175,10 @@ def _joined(answers: Iterator[Mapping[str, Array]] | Sequence[Mapping[str, Array
     return np.concatenate(parts).astype(np.float64)
 
 
-def onnx(folder: Path, requests: Sequence[InferRequest]) -> list[Line]:
-    """Return the scores of the artifact written as ONNX, where ONNX is installed."""
+def onnx(
+    folder: Path, requests: Sequence[InferRequest], skipped: Callable[[str, Exception | str], None]
+) -> list[Line]:
+    """Return the scores of the artifact written as ONNX, or tell ``skipped`` why there are none."""
     try:
         from backends.onnx_dlrm.export.write import export  # noqa: PLC0415
 
@@ -180,10 +187,10 @@ def onnx(folder: Path, requests: Sequence[InferRequest]) -> list[Line]:
             backend = candidates.load_one(Path(place) / "onnx", _ONNX)
             return [Line(_ONNX, scores_of(backend, requests))]
     except ModuleNotFoundError as error:
-        _skipped(_ONNX, f"{error}; {_ONNX_EXTRA}")
+        skipped(_ONNX, f"{error}; {_ONNX_EXTRA}")
         return []
     except LoadError as error:
-        _skipped(_ONNX, error)
+        skipped(_ONNX, error)
         return []
 
 
@@ -244,5 +251,10 @@ def judge(figures: Sequence[Mapping[str, Any]]) -> int:
             f"narsil parity: more than {_TOLERANCE:g} from the artifact's scores, or "
             f"{_AUC_TOLERANCE:g} from the FP32 AUC: {', '.join(wrong)}",
             file=sys.stderr,
+        )
+    else:
+        print(
+            f"passed: every path within {_TOLERANCE:g} of the artifact's scores and "
+            f"{_AUC_TOLERANCE:g} of the FP32 AUC"
         )
     return 1 if wrong else 0

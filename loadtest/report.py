@@ -94,7 +94,11 @@ class Report:
             print(f"narsil bench: {outcome.mismatches} wrong answers", file=sys.stderr)
         if measured.faults:
             self.codes.add(INVALID)
-            print(f"narsil bench: INVALID: {'; '.join(measured.faults)}", file=sys.stderr)
+            print(
+                f"narsil bench: INVALID: {'; '.join(measured.faults)}; a lower load, --processes 2 "
+                "or other cores for the generator may help",
+                file=sys.stderr,
+            )
         if given.slo and not given.slo.met(outcome):
             self.codes.add(MISSED)
 

@@ -94,7 +94,9 @@ def _recorded(detail: str) -> Times:
     """Return the times in the file, ascending from 0."""
     try:
         recorded: Times = np.sort(np.loadtxt(Path(detail), np.float64, ndmin=1))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ScheduleError(f"trace {detail}: there is no such file to read") from error
+    except ValueError as error:
         raise ScheduleError(f"trace {detail}: one time in seconds a line: {error}") from error
     if len(recorded) < 2 or not np.isfinite(recorded).all() or recorded[0] == recorded[-1]:
         raise ScheduleError(f"trace {detail}: needs two different times at least")

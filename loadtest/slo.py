@@ -39,7 +39,9 @@ def parse(text: str) -> Slo:
     """Read ``p99=10ms``. Raises ValueError."""
     found = _FORM.fullmatch(text)
     if not found or not 0 < float(found[1]) <= 100 or not float(found[2]):
-        raise ValueError(f"expected p99=10ms, got {text!r}")
+        raise ValueError(
+            f"expected a percentile and a time in us, ms or s, as p99=10ms; got {text!r}"
+        )
     return Slo(float(found[1]), float(found[2]) * _UNITS[found[3]])
 
 

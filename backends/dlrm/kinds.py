@@ -45,11 +45,14 @@ _BACKENDS = {
 def check_served(path: Path, kinds: Collection[Kind]) -> None:
     """Refuse what is none of ``kinds``, which a backend serves. Raises LoadError saying what to do.
 
-    What is nothing known passes: whoever reads it says better what is wrong.
+    What is nothing known passes, unless it is part of a model: whoever reads it says better what is
+    wrong.
     """
     try:
         found = _kinds_of(path)
     except LoadError:
+        if path.is_file() and _whole(path):
+            raise
         return
     if not set(found).isdisjoint(kinds):
         return
@@ -89,12 +92,19 @@ def _folder(path: Path) -> list[Kind]:
 def _file(path: Path) -> Kind:
     if not path.is_file():  # a pipe would be waited for
         raise LoadError(f"{path} is no file" if path.exists() else f"{path} does not exist")
+    if path.name == TENSORS_FILE and (path.parent / MANIFEST_FILE).is_file():
+        raise LoadError(f"{path} is no checkpoint{_whole(path)}")
     if path.suffix in {_ONNX, _SAFETENSORS}:
         return Kind.ONNX if path.suffix == _ONNX else Kind.STATE_DICT
     if not zipfile.is_zipfile(path):
         raise LoadError(
             f"{path} is neither .onnx, .safetensors nor a zip as PyTorch 1.6 and later write it"
+            f"{_whole(path)}"
         )
+    return _zip(path)
+
+
+def _zip(path: Path) -> Kind:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     below = {name.partition("/")[2] for name in names}
@@ -106,4 +116,15 @@ def _file(path: Path) -> Kind:
         return Kind.PROGRAM
     if "data.pkl" in below:
         return Kind.STATE_DICT
-    raise LoadError(f"{path} is a zip, but nothing that PyTorch writes")
+    raise LoadError(f"{path} is a zip, but nothing that PyTorch writes{_whole(path)}")
+
+
+def _whole(path: Path) -> str:
+    """Return words for the model's folder that the file ``path`` is a part of, "" if of none."""
+    if path.name in {MODEL_FILE, PROGRAM_FILE, _ONNX_FILE}:  # a model by itself, though damaged
+        return ""
+    try:
+        kind, *_ = _folder(path.parent)
+    except LoadError:
+        return ""
+    return f"; it lies in {path.parent} ({kind.value}): name that folder"

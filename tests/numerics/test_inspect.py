@@ -10,12 +10,13 @@ import torch
 
 from backends.bring.convert import main as convert
 from backends.bring.inspect import main as inspect
-from backends.dlrm.kinds import METADATA_FILE
+from backends.dlrm.kinds import METADATA_FILE, Kind, check_served
 from backends.dlrm.manifest import MODEL_FILE, PROGRAM_FILE, read_manifest
 from backends.torch_dlrm.export.golden import OUTPUT
 from backends.torch_dlrm.export.quiet import quiet
 from backends.torch_dlrm.formats import read_weights
 from backends.torch_dlrm.program import save_program
+from scheduler.errors import LoadError
 from tests.fixtures.checkpoints import (
     FacebookDlrm,
     as_dcp,
@@ -130,6 +131,20 @@ def test_inspect_tells_our_own_folders_and_files(
     text = inspected(tmp_path / "converted", capsys)
     assert "kind converted folder of narsil convert\n" in text
     assert f"narsil serve {tmp_path / 'converted'} --backend native_dlrm" in text
+    for path, words in (
+        (tmp_path / "converted" / "model.safetensors", "is no checkpoint"),
+        (small_artifact / "manifest.json", "is neither .onnx"),
+        (small_artifact / "golden.npz", "is a zip, but nothing that PyTorch writes"),
+    ):
+        assert inspect([str(path)]) == 1
+        said = capsys.readouterr().err
+        assert words in said
+        assert f"; it lies in {path.parent} (" in said
+        with pytest.raises(LoadError, match="name that folder"):
+            check_served(path, {Kind.TORCHSCRIPT})
+    (tmp_path / "converted" / "model.pt").write_text("cut off")
+    assert inspect([str(tmp_path / "converted" / "model.pt")]) == 1
+    assert "name that folder" not in capsys.readouterr().err
     text = inspected(onnx_folder, capsys)
     assert "kind ONNX model\ntables 26, in wire order\ncat_0 1000 x ?\n" in text
     assert f"next narsil serve {onnx_folder} --backend onnx_dlrm" in text

@@ -102,12 +102,14 @@ def test_a_run_without_a_server_ends_with_one_sentence(
         ("--wire http3 --url http://127.0.0.1:1", "://HOST:PORT"),
         ("--wire grpc --url 127.0.0.1:1", "://HOST:PORT"),
         ("--wire http --url http://127.0.0.1:x", "://HOST:PORT"),
-        ("--wire smoke", "no wire 'smoke'"),
+        ("--wire smoke", "no wire 'smoke'; there are grpc, oip-grpc, "),
+        ("--wire grpc,bare --rate 5", "take it without --rate"),
+        ("--wire bare --concurrency 4", "with 1 in --concurrency"),
         ("--rows 0", "rows and weights must be above 0"),
         ("--rate 0", "must be above 0"),
         ("--arrivals sometimes", "no arrivals 'sometimes'"),
-        ("--arrivals trace:/nowhere", "trace /nowhere"),
-        ("--slo fast", "invalid parse value"),
+        ("--arrivals trace:/nowhere", "trace /nowhere: there is no such file"),
+        ("--slo fast", "as p99=10ms; got 'fast'"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(
@@ -241,6 +243,19 @@ def test_results_without_a_setting_in_common_are_told_what_each_has(
     assert capsys.readouterr().err == (
         "narsil bench compare: no setting is in both; A has grpc, 1 rows, 4 in flight. "
         "B has grpc, 10 rows, 4 in flight\n"
+    )
+
+
+def test_ratios_of_invalid_runs_are_said_to_be_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = [{**run, "invalid": ["send lag"]} for run in runs([100, 101, 102])]
+    (tmp_path / "a").write_text(json.dumps({"runs": runs([100, 101, 102])}))
+    (tmp_path / "b").write_text(json.dumps({"runs": late}))
+    assert compare.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().err == (
+        "narsil bench compare: INVALID in B, the generator was the bottleneck: "
+        "grpc, 1 rows, 4 in flight\n"
     )
 
 

@@ -82,6 +82,8 @@ async def test_what_was_in_flight_at_the_signal_and_what_came_later_are_told_apa
         outcome = await run
     assert outcome.ends == {("in_flight", "ok"): 2, ("later", "ok"): 1}
     assert (outcome.answered, outcome.errors) == (2, 0)
+    # The rate is over the time in which requests were counted: not that of the later ones.
+    assert 0.5 <= outcome.elapsed_s < 0.6
 
 
 def test_a_server_that_dies_at_the_signal_loses_what_it_had_and_refuses_the_rest(
