@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,13 @@ def served(small_artifact: Path, tmp_path: Path) -> Iterator[str]:
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(_ROOT)}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            command, cwd=_ROOT, env={**os.environ, **settings}, stdout=log, stderr=log
+            command,
+            cwd=_ROOT,
+            env={**os.environ, **settings},
+            stdout=log,
+            stderr=log,
+            # In the background of a script SIGINT is ignored, by all that is started there.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         try:
             _wait(process, f"http://127.0.0.1:{port}/v2/health/ready", tmp_path / "log")
