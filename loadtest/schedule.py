@@ -93,9 +93,10 @@ def _trace(detail: str, rate: float, seconds: float, seed: int) -> Times:
 def _recorded(detail: str) -> Times:
     """Return the times in the file, ascending from 0."""
     try:
-        recorded: Times = np.sort(np.loadtxt(Path(detail), np.float64, ndmin=1))
+        with Path(detail).open(encoding="utf-8") as file:
+            recorded: Times = np.sort(np.loadtxt(file, np.float64, ndmin=1))
     except OSError as error:
-        raise ScheduleError(f"trace {detail}: there is no such file to read") from error
+        raise ScheduleError(f"trace {detail} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ScheduleError(f"trace {detail}: one time in seconds a line: {error}") from error
     if len(recorded) < 2 or not np.isfinite(recorded).all() or recorded[0] == recorded[-1]:

@@ -108,7 +108,7 @@ def test_a_run_without_a_server_ends_with_one_sentence(
         ("--rows 0", "rows and weights must be above 0"),
         ("--rate 0", "must be above 0"),
         ("--arrivals sometimes", "no arrivals 'sometimes'"),
-        ("--arrivals trace:/nowhere", "trace /nowhere: there is no such file"),
+        ("--arrivals trace:/nowhere", "trace /nowhere cannot be read: No such file"),
         ("--slo fast", "as p99=10ms; got 'fast'"),
     ],
 )

@@ -272,16 +272,20 @@ async def test_many_requests_that_are_refused_at_once_are_all_answered_in_order(
     assert (await connection.answer()).status == 200
 
 
-async def test_an_answer_waits_for_a_client_that_does_not_read_and_is_in_its_turn(
-    engine: HeldEngine, connection: RawConnection
-) -> None:
+async def leave_two_unread(engine: HeldEngine, connection: RawConnection) -> None:
+    """Have two requests answered, the first with more than a client takes that does not read."""
     connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await connection.send(post(json_body([0.5])), post(json_body([0.25])))
     first = await engine.held.get()
     first.asker.answered(first.scores(MANY_ROWS))
-    second = await engine.held.get()
-    second.answer()
+    (await engine.held.get()).answer()
     assert len(engine.watcher.records) == 1  # of the first, which is written as far as we go
+
+
+async def test_an_answer_waits_for_a_client_that_does_not_read_and_is_in_its_turn(
+    engine: HeldEngine, connection: RawConnection
+) -> None:
+    await leave_two_unread(engine, connection)
     connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
     assert len((await connection.answer()).body) > MANY_ROWS
     assert b"0.25" in (await connection.answer()).body
@@ -291,12 +295,7 @@ async def test_an_answer_waits_for_a_client_that_does_not_read_and_is_in_its_tur
 async def test_a_client_that_leaves_while_its_answer_waits_is_recorded_once(
     engine: HeldEngine, connection: RawConnection
 ) -> None:
-    connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await connection.send(post(json_body([0.5])), post(json_body([0.25])))
-    first = await engine.held.get()
-    first.asker.answered(first.scores(MANY_ROWS))
-    (await engine.held.get()).answer()
-    assert len(engine.watcher.records) == 1
+    await leave_two_unread(engine, connection)
     connection.writer.transport.abort()
     assert len(await engine.watcher.wait_for(2)) == 2
 
