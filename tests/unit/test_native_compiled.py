@@ -15,7 +15,7 @@ from backends.dlrm.forward.compiled import CompiledForward, CompiledWeights, Ker
 from backends.dlrm.forward.compiler import load_library
 from backends.dlrm.forward.model import Kind
 from backends.dlrm.forward.triples import as_triples, side_by_side
-from backends.dlrm.gather import DENSE, FEW_IDS, IDS
+from backends.dlrm.gather import DENSE, FEW_IDS, IDS, PATTERN_OF_ROW, PATTERNS
 from scheduler.types import Array
 from tests.fixtures.random_dlrm import RandomDlrm, Shape, make_dlrm, make_inputs
 
@@ -27,6 +27,8 @@ SHAPES = [
     Shape(("int8", "fp16", "fp32", "int4", "fp32"), 27, dense=(48, 31), over=(70, 17), padding=3),
     Shape(("int8",) * 26, 64, features=13, dense=(128, 65), over=(96, 64)),
     Shape(("int8",) * 3, 16, dense=(160,), over=(200, 33)),
+    # Four panels, the last of them not full: 49 to 64 outputs of AVX2, 97 to 128 of AVX-512.
+    Shape(("int8",) * 3, 33, dense=(49, 97), over=(63, 127)),
     Shape(("fp32",) * 2, 8, sigmoid=False),
 ]
 
@@ -70,6 +72,17 @@ def test_empty_and_long_bags_are_those_of_float64(kernel: Kernel) -> None:
         assert gap.max() <= 5e-6
 
 
+def test_dense_values_that_rows_share_may_be_wider_than_every_layer(kernel: Kernel) -> None:
+    shape = Shape(("int8",) * 2, 4, features=300)
+    model = make_dlrm(shape)
+    inputs = make_inputs(shape, 250)
+    inputs[DENSE][1::2] = inputs[DENSE][::2]
+    patterns = np.array([[0, 0, 0], [1, 0, 0]], np.uint8)
+    shared = {**inputs, PATTERN_OF_ROW: np.arange(250, dtype=np.int32) % 2, PATTERNS: patterns}
+    gap = np.abs(forward(model, kernel).run(shared) - model.expected(inputs))
+    assert gap.max() <= 2e-6
+
+
 def test_what_is_no_number_stays_in_its_row(kernel: Kernel) -> None:
     shape = Shape(("int8",) * 3, 16, dense=(40,), over=(20,))
     model = make_dlrm(shape)
@@ -95,6 +108,30 @@ def test_few_rows_pass_over_zeros_but_not_what_is_no_number(kernel: Kernel, rows
     assert np.abs(lane.run(inputs) - model.expected(inputs)).max() <= 2e-6
     inputs[DENSE][rows - 1, 5] = np.nan
     assert np.isnan(lane.run(inputs)).tolist() == [False] * (rows - 1) + [True]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_inputs_that_are_0_in_all_rows_of_a_strip_are_passed_over(
+    kernel: Kernel, *, half: bool
+) -> None:
+    shape = Shape(("int8",) * 3, 16, features=150, dense=(160,), over=(200, 33))
+    model, random = make_dlrm(shape), np.random.default_rng(4)
+    lane = CompiledForward(CompiledWeights(model.dlrm, kernel, half=half))
+    for rows in ROWS[1:]:
+        inputs = make_inputs(shape, rows)
+        dense = np.where(random.random(inputs[DENSE].shape) < 0.6, 0, inputs[DENSE])
+        dense[:, 40:90] = 0
+        dense[rows // 2] = 0
+        dense[:, 7] = -0.0
+        inputs[DENSE] = dense.astype(np.float32)
+        scores = lane.run(inputs)
+        assert np.abs(scores - model.expected(inputs)).max() <= (2e-3 if half else 2e-6)
+        # A value that is no multiple of 0 in one row of a strip is nothing to the others.
+        inputs[DENSE][rows // 2, 60] = np.nan
+        after = lane.run(inputs)
+        assert np.isnan(after[rows // 2])
+        others = np.delete(after, rows // 2), np.delete(scores, rows // 2)
+        assert np.abs(others[0] - others[1]).max(initial=0) <= 1e-6
 
 
 def misaligned(array: Array) -> Array:

@@ -42,7 +42,7 @@ class _Model(Structure):
 class _Scratch(Structure):
     _fields_ = (
         ("left", c_void_p), ("right", c_void_p), ("vectors", c_void_p), ("cursors", c_void_p),
-        ("repeated", c_void_p), ("block_rows", c_int64), ("stride", c_int64),
+        ("repeated", c_void_p), ("used", c_void_p), ("block_rows", c_int64), ("stride", c_int64),
         ("vector_stride", c_int64),
     )  # fmt: skip
 
@@ -68,6 +68,9 @@ class Kernel:
         self.forward = library.narsil_forward
         self.forward.argtypes = (ctypes.c_int, *[c_void_p] * 4)
         self.forward.restype = None
+        self.used_size = library.narsil_used_size
+        self.used_size.argtypes = (ctypes.c_int, c_void_p, c_int64)
+        self.used_size.restype = c_int64
 
     @property
     def instructions(self) -> str:
@@ -87,7 +90,9 @@ class CompiledWeights:
         if half and not _fit_in_half(dlrm):
             raise NoKernelError(f"a dense weight is over {_LARGEST_HALF}, the most in FP16")
         widths = [len(layer.bias) for layer in (*dlrm.dense, *dlrm.over)]
-        self.stride = rounded(max(*widths, dlrm.interaction_width), kernel.columns)
+        # Dense values too: of rows that share some, a lane has a copy.
+        widest = max(*widths, dlrm.interaction_width, dlrm.dense_features)
+        self.stride = rounded(widest, kernel.columns)
         last = dlrm.over[-1]
         self._kept: list[Array] = []
         panels = [in_panels(layer, kernel.columns) for layer in (*dlrm.dense, *dlrm.over[:-1])]
@@ -104,6 +109,10 @@ class CompiledWeights:
             dlrm.storage.ctypes.data, layout, _array(dense), _array(over), len(dlrm.tables),
             dlrm.dim, len(dense), len(over), dlrm.sigmoid,
         )  # fmt: skip
+
+    def used_size(self, block_rows: int) -> int:
+        """Return how many numbers of 32 bits a lane needs for its lists of inputs."""
+        return int(self.kernel.used_size(self.kernel.level, byref(self.model), block_rows))
 
     def _add_triples(self, layers: Sequence[_Layer], panels: Sequence[Floats]) -> None:
         """Add to ``layers`` their weights in three bytes each, where those are as good."""
@@ -139,6 +148,7 @@ class CompiledForward:
             aligned((len(dlrm.tables) + 1, vector_stride), np.float32),
             aligned((2 * len(dlrm.tables),), np.int64),
             aligned((len(dlrm.tables) + 1,), np.int64),
+            aligned((weights.used_size(_BLOCK_ROWS),), np.int32),
         )  # fmt: skip
         addresses = [memory.ctypes.data for memory in self._kept]
         self._scratch = _Scratch(*addresses, _BLOCK_ROWS, weights.stride, vector_stride)

@@ -24,10 +24,12 @@ typedef struct {
 } model;
 
 /* One lane's memory. left, right: block_rows rows of stride floats. vectors: features + 1 rows of
-   vector_stride floats, zeros. cursors: 2 * features. repeated: features + 1. */
+   vector_stride floats, zeros. cursors: 2 * features. repeated: features + 1. used: as many as
+   narsil_used_size says. */
 typedef struct {
     float *left, *right, *vectors;
     int64_t *cursors, *repeated;
+    int32_t *used;
     int64_t block_rows, stride, vector_stride;
 } scratch;
 
@@ -46,4 +48,6 @@ typedef struct {
 /* The best instruction set of this CPU, or 0 if it has none of those needed. */
 int narsil_best_level(void);
 int narsil_panel_columns(int level);
+/* How many numbers a lane needs to list the inputs of its layers that are not 0. */
+int64_t narsil_used_size(int level, const model *m, int64_t block_rows);
 void narsil_forward(int level, const model *m, const scratch *s, const batch *b, float *scores);

@@ -68,24 +68,29 @@ OUTLINE void NAME(pool)(const model *m, const scratch *s, const batch *b, int64_
 }
 
 /* The sums of the lanes of four vectors. */
-INLINE __m128 NAME(sums)(VECTOR a, VECTOR b, VECTOR c, VECTOR d) {
-    const __m256 ab = _mm256_hadd_ps(HALVED(a), HALVED(b)), cd = _mm256_hadd_ps(HALVED(c), HALVED(d));
-    const __m256 all = _mm256_hadd_ps(ab, cd);
+INLINE __m128 NAME(sums)(const VECTOR *four) {
+    const __m256 left = _mm256_hadd_ps(HALVED(four[0]), HALVED(four[1]));
+    const __m256 right = _mm256_hadd_ps(HALVED(four[2]), HALVED(four[3]));
+    const __m256 all = _mm256_hadd_ps(left, right);
     return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
 
-/* The products of each pair of vectors, in the order (0, 1), (0, 2), ... (1, 2), ... Four at a
-   time: one load of the left vector serves four. Vectors are padded with zeros. Unless this is the
-   `first` row, the row before is one stride back: it has the products of repeated vectors. */
+/* The products of each pair of vectors, in the order (0, 1), (0, 2), ... (1, 2), ... Two left vectors
+   with four right ones at a time: eight products for six loads. Vectors are padded with zeros. Unless
+   this is the `first` row, the row before is one stride back: it has the products of repeated
+   vectors, which are taken if both left ones are. */
 OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, int first, float *out) {
     const int64_t stride = s->vector_stride;
-    for (int64_t left = 0; left < count; left++) {
-        const float *one = s->vectors + left * stride;
+    for (int64_t left = 0; left + 1 < count; left += 2) {
+        const float *one = s->vectors + left * stride, *two = one + stride;
+        /* Where their products with vector 0 would be, if there were any. */
+        float *ones = out - left - 1, *twos = ones + count - left - 2;
         int64_t right = left + 1;
-        if (!first && s->repeated[left]) {
+        if (!first && s->repeated[left] && s->repeated[left + 1]) {
             while (right < count && s->repeated[right]) right++;
-            memcpy(out, out - s->stride, (size_t)(right - left - 1) * sizeof(float));
-            out += right - left - 1;
+            const size_t kept = (size_t)(right - left - 1) * sizeof(float);
+            memcpy(ones + left + 1, ones + left + 1 - s->stride, kept);
+            memcpy(twos + left + 2, twos + left + 2 - s->stride, kept - sizeof(float));
         }
         for (; right < count; right += 4) {
             const int64_t wanted = count - right < 4 ? count - right : 4;
@@ -93,19 +98,23 @@ OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, int first
             /* Past the last vector the same one is taken again, and its product dropped. */
             const int64_t step1 = wanted > 1 ? stride : 0, step2 = wanted > 2 ? 2 * stride : 0;
             const int64_t step3 = wanted > 3 ? 3 * stride : 0;
-            VECTOR sum0 = ZERO, sum1 = ZERO, sum2 = ZERO, sum3 = ZERO;
-            for (int64_t column = 0; column < dim; column += LANES) {
-                const VECTOR value = LOAD(one + column);
-                sum0 = MULTIPLY_ADD(value, LOAD(other + column), sum0);
-                sum1 = MULTIPLY_ADD(value, LOAD(other + step1 + column), sum1);
-                sum2 = MULTIPLY_ADD(value, LOAD(other + step2 + column), sum2);
-                sum3 = MULTIPLY_ADD(value, LOAD(other + step3 + column), sum3);
+            VECTOR sum[2][4] = {{ZERO, ZERO, ZERO, ZERO}, {ZERO, ZERO, ZERO, ZERO}};
+            UNROLL_FOUR for (int64_t column = 0; column < dim; column += LANES) {
+                const VECTOR first_value = LOAD(one + column), second = LOAD(two + column);
+                const VECTOR values[4] = {LOAD(other + column), LOAD(other + step1 + column),
+                                          LOAD(other + step2 + column),
+                                          LOAD(other + step3 + column)};
+                UNROLL for (int at = 0; at < 4; at++) {
+                    sum[0][at] = MULTIPLY_ADD(first_value, values[at], sum[0][at]);
+                    sum[1][at] = MULTIPLY_ADD(second, values[at], sum[1][at]);
+                }
             }
-            float four[4];
-            _mm_storeu_ps(four, NAME(sums)(sum0, sum1, sum2, sum3));
-            memcpy(out, four, (size_t)wanted * sizeof(float));
-            out += wanted;
+            /* The product of the second one with itself is written where the last of the first one
+               belongs, which is written later. */
+            NAME(store)(twos + right, wanted, NAME(sums)(sum[1]));
+            NAME(store)(ones + right, wanted, NAME(sums)(sum[0]));
         }
+        out += 2 * (count - left) - 3;
     }
 }
 
@@ -116,7 +125,8 @@ INLINE float NAME(last)(const layer *l, const float *x) {
     int64_t input = 0;
     for (; input + LANES <= l->inputs; input += LANES)
         sum = MULTIPLY_ADD(LOAD(x + input), LOAD(weight + input), sum);
-    float total = _mm_cvtss_f32(NAME(sums)(sum, sum, sum, sum)) + l->bias[0];
+    const VECTOR alike[4] = {sum, sum, sum, sum};
+    float total = _mm_cvtss_f32(NAME(sums)(alike)) + l->bias[0];
     for (; input < l->inputs; input++) total += x[input] * weight[input];
     return l->relu && total < 0 ? 0 : total;
 }
@@ -146,7 +156,7 @@ OUTLINE void NAME(block)(const model *m, const scratch *s, const batch *b, int64
     if (start == 0)
         for (int64_t row = 0; row < ROWS_AHEAD && row < b->rows; row++) fetch_ahead(m, b, row, ahead);
     for (int64_t number = 0; number < m->dense_layers; number++) {
-        NAME(apply)(m->dense + number, dense_rows, x, x_stride, free, s->stride);
+        NAME(apply)(m->dense + number, s, dense_rows, x, x_stride, free);
         other = free, free = taken, taken = other, x = taken, x_stride = s->stride;
     }
     /* The products are appended to the dense vectors, where the last layer left them if each row
@@ -165,7 +175,7 @@ OUTLINE void NAME(block)(const model *m, const scratch *s, const batch *b, int64
     }
     x = taken;
     for (int64_t number = 0; number + 1 < m->over_layers; number++) {
-        NAME(apply)(m->over + number, rows, x, s->stride, free, s->stride);
+        NAME(apply)(m->over + number, s, rows, x, s->stride, free);
         other = free, free = taken, taken = other, x = taken;
     }
     for (int64_t row = 0; row < rows; row++) {
@@ -187,7 +197,12 @@ OUTLINE void NAME(forward)(const model *m, const scratch *s, const batch *b, flo
 #undef LEVEL
 #undef FEW_ROWS
 #undef TARGET
-#undef TILE_ROWS
+#undef WIDE_ROWS
+#undef FEW_SUMS
+#undef INTEGERS
+#undef LOAD_BITS
+#undef EITHER
+#undef NOT_ZERO
 #undef LANES
 #undef VECTOR
 #undef LOAD
