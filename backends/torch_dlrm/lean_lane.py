@@ -18,8 +18,7 @@ class LeanLane:
     """Run ``lean`` with ``threads`` threads a forward, without a copy in or out; one at a time."""
 
     def __init__(self, lean: Lean, threads: int) -> None:
-        self._forward, self._distinct = lean.forward, lean.distinct
-        self._block, self._output, self._threads = lean.block, lean.output, threads
+        self._score, self._output, self._threads = lean.score, lean.output, threads
         self._mode = torch.inference_mode()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -28,10 +27,10 @@ class LeanLane:
         torch.set_num_threads(self._threads)
         tensor, rows = torch.from_numpy, inputs.get(DENSE_ROWS)
         with self._mode:
-            dense, lengths = tensor(inputs[DENSE]), tensor(inputs[_LENGTHS])
-            ids = tensor(inputs[_VALUES])
-            if rows is None:
-                scores = self._forward(dense, lengths, ids, self._block)
-            else:
-                scores = self._distinct(dense, tensor(rows), lengths, ids, self._block)
+            scores = self._score(
+                tensor(inputs[DENSE]),
+                None if rows is None else tensor(rows),
+                tensor(inputs[_LENGTHS]),
+                tensor(inputs[_VALUES]),
+            )
         return {self._output: scores.numpy()}

@@ -52,7 +52,7 @@ def load(options: TorchDlrmOptions) -> Loaded:
     serving = _serving(plan, facts, options, device, (lanes, threads))
     runtime = Runtime(serving, options.outputs)
     outputs = probe(runtime, facts)
-    warm_up(runtime, facts, serving.most_rows)
+    warm_up(runtime, facts, serving)
     parallelism = {"lanes": str(lanes), "threads_per_forward": str(threads)}
     properties = properties_of(artifact, facts, plan) | {"device": device} | parallelism
     properties |= {**serving.properties, "ids": rules.text}

@@ -11,8 +11,8 @@ import torch
 
 from backends.dlrm.gather import DENSE, IDS
 from backends.torch_dlrm.device import Module
-from backends.torch_dlrm.lean import Lookup, Scores, vectors_of
 from backends.torch_dlrm.program_file import FACTS_FILE, refuse_pickles
+from backends.torch_dlrm.scores import Lookup, Scores, vectors_of
 from backends.torch_dlrm.weights import Dlrm
 from backends.torchscript_file.archive import Archive
 from scheduler.errors import LoadError

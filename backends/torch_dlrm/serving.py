@@ -17,9 +17,11 @@ class Serving:
     """What serves a model: each lane computes, one at a time, what any gather has gathered.
 
     ``make_gather`` returns a gather with host buffers of its own, for one batch at a time.
+    ``warmed_rows`` are numbers of rows whose first forward takes longer than the others.
     """
 
     lanes: Sequence[RunGathered]
     make_gather: Callable[[], Gather]
     most_rows: int
     properties: Mapping[str, str]
+    warmed_rows: Sequence[int] = ()

@@ -9,6 +9,7 @@ import numpy as np
 from backends.dlrm.gather import DENSE
 from backends.torch_dlrm.artifact import Facts
 from backends.torch_dlrm.runtime import Runtime
+from backends.torch_dlrm.serving import Serving
 from scheduler.errors import LoadError
 from scheduler.types import Array, Batch, InferRequest, TensorSpec
 
@@ -32,12 +33,15 @@ def probe(runtime: Runtime, facts: Facts) -> tuple[TensorSpec, ...]:
     )
 
 
-def warm_up(runtime: Runtime, facts: Facts, max_batch_rows: int) -> None:
-    """Run every power of two up to the limit, and the limit, twice."""
+def warm_up(runtime: Runtime, facts: Facts, serving: Serving) -> None:
+    """Run every power of two up to the limit, and the limit, twice; then what else makes code."""
     start = time.perf_counter()
-    for rows in _buckets(max_batch_rows):
+    for rows in _buckets(serving.most_rows):
         # Twice: TorchScript profiles its first run and optimises in its second.
         for _ in range(2):
+            runtime.prepare(_zeros(facts, rows))()
+    for rows in serving.warmed_rows:
+        if rows <= serving.most_rows:
             runtime.prepare(_zeros(facts, rows))()
     _log.info("warmed up %s in %.2f s", facts.name, time.perf_counter() - start)
 

@@ -18,7 +18,7 @@ from backends.torch_dlrm.gpu.packing import Form
 from backends.torch_dlrm.lean import Lean
 from backends.torch_dlrm.lean_lane import LeanLane
 from backends.torch_dlrm.options import FP32, TorchDlrmOptions
-from backends.torch_dlrm.probes import TOLERANCE, Probe, difference
+from backends.torch_dlrm.probes import TOLERANCE, Probe, difference, wider
 from backends.torch_dlrm.proof import prove
 from backends.torch_dlrm.serving import CPU, Gather, RunGathered, Serving
 from backends.torch_dlrm.unchanged import load_model
@@ -56,7 +56,7 @@ def lean_on_cpu(dense: str, dlrm: Dlrm, probes: list[Probe], answers: Answers) -
     lean = Lean(dlrm, answers.output, copy=False)
     # One thread, as it serves: where others are busy, teams of threads took twenty times as long.
     run = Cpu(lean, threads=1).run
-    prove(run, dlrm, probes, answers)
+    prove(run, dlrm, wider(probes) if lean.reorders else probes, answers)
     if dense != FP32:
         lean.round_layers(dlrm, dense)
         _check_rounded(run, probes, answers, dense)
@@ -93,7 +93,8 @@ def serving_of(
         staging = Staging(facts.layout, facts.dense_features, rows, np.empty)
         return staging.gather_distinct if isinstance(module, Lean) else staging.gather
 
-    return Serving([_lane(module, threads) for _ in range(lanes)], make_gather, rows, {})
+    warmed = module.warmed_rows if isinstance(module, Lean) else ()
+    return Serving([_lane(module, threads) for _ in range(lanes)], make_gather, rows, {}, warmed)
 
 
 def _lane(module: Module, threads: int) -> RunGathered:

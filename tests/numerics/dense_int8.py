@@ -19,9 +19,9 @@ import torch
 
 from backends.dlrm.gather import DENSE, IDS
 from backends.dlrm.manifest import MODEL_FILE
-from backends.torch_dlrm.lean import Lookup, Scores
 from backends.torch_dlrm.options import BF16, FP32
 from backends.torch_dlrm.recognise import recognise
+from backends.torch_dlrm.scores import Lookup, Scores
 from backends.torch_dlrm.weights import Layer
 from backends.torchscript_file.reader import read_torchscript
 from loadtest.lab.tables import print_table

@@ -1,6 +1,6 @@
 """Reload a model in its own place under requests; tell what is held after each time.
 
-    python -m tests.numerics.reloads torch_dlrm FOLDER [--retain]
+    python -m tests.numerics.reloads torch_dlrm:lean FOLDER [--retain]
 
 Resident memory does not tell a leak from malloc's arenas. What is told instead does: how many
 models are alive (weak references), bytes that malloc has given out and not got back, in every arena
@@ -70,9 +70,11 @@ def mapped_bytes(folder: Path) -> int:
 
 
 def new_backend(name: str, folder: Path) -> Backend:
-    """Return a backend of ``folder``, not loaded."""
-    plugin: Any = entry_points(group="narsil.backends")[name].load()
-    made: Backend = plugin(plugin.Options(path=str(folder), lanes=1))
+    """Return a backend of ``folder``, not loaded; ``name`` may say a plan: backend:plan."""
+    backend, _, plan = name.partition(":")
+    options: dict[str, Any] = {"path": str(folder), "lanes": 1} | ({"plan": plan} if plan else {})
+    plugin: Any = entry_points(group="narsil.backends")[backend].load()
+    made: Backend = plugin(plugin.Options(**options))
     return made
 
 

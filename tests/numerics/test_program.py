@@ -26,11 +26,11 @@ from backends.torch_dlrm.export.check import check_artifact
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.export.quiet import quiet
 from backends.torch_dlrm.formats import read_weights
-from backends.torch_dlrm.lean import vectors_of
 from backends.torch_dlrm.probes import TOLERANCE, difference
 from backends.torch_dlrm.program import save_program
 from backends.torch_dlrm.program_file import FACTS_FILE, read_program
 from backends.torch_dlrm.recognise import NotRecognisedError
+from backends.torch_dlrm.scores import vectors_of
 from scheduler.errors import LoadError
 from scheduler.types import Batch
 from tests.fixtures.artifacts import load, take_rows

@@ -10,7 +10,7 @@ from backends.kernels.interaction import Interact
 from backends.torch_dlrm.device import Module
 from backends.torch_dlrm.gpu.hardware import Gpu
 from backends.torch_dlrm.gpu.tables import Lookup, Placed, make_lookup
-from backends.torch_dlrm.lean import Scores
+from backends.torch_dlrm.scores import Scores
 from backends.torch_dlrm.weights import Dlrm
 
 Tensor = torch.Tensor

@@ -24,7 +24,7 @@ _MOST_ROWS = 2**31
 # What a forward needs beside the tables, and what should be left to others.
 _SPARE_BYTES = 1 << 30
 # fbgemm's EmbeddingLocation, SparseType and PoolingMode
-_MANAGED, _INT8, _MEAN = 1, 2, 1
+_MANAGED, _INT8 = 1, 2
 # Whole words of four bytes to a thread: what FBGEMM's own tables have.
 _DIM_MULTIPLE = 4
 
@@ -152,7 +152,7 @@ class TritonLookup:
             starts=gpu.put(torch.from_numpy(placed.starts)),
             row_bytes=_row_bytes(tables, 0),
             dim=tables.dim,
-            mean=tables.pooling == _MEAN,
+            mean=tables.averages,
         )
 
     def __call__(self, lengths: Tensor, ids: Tensor) -> Tensor:
