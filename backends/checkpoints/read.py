@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 
 from backends.checkpoints.dcp import read_dcp
-from backends.dlrm.kinds import METADATA_FILE
+from backends.dlrm.kinds import METADATA_FILE, Kind, kind_of
 from scheduler.errors import LoadError
 
 Form: TypeAlias = Literal["safetensors", "torch.save", "DCP"]
@@ -45,6 +45,11 @@ def read_tensors(path: Path) -> Tensors:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise LoadError(
             f"cannot read weights from {path}: it is neither .safetensors nor written by torch.save"
+        )
+    if path.is_file() and kind_of(path) is Kind.TORCHSCRIPT:
+        raise LoadError(
+            f"it is a TorchScript model, not weights to make one of: narsil serve {path} serves "
+            f"it, narsil convert {path} DIR writes it as safetensors"
         )
     try:
         loaded = _torch().load(path, map_location="cpu", weights_only=True, mmap=True)

@@ -93,6 +93,20 @@ def read_manifest(folder: Path) -> Manifest:
         raise LoadError(f"{path} is not a manifest of this version: {error}") from error
 
 
+def check_tables(folder: Path, told: Sequence[Table], found: Sequence[tuple[int, bool]]) -> None:
+    """Compare the manifest's tables with those ``found``: width, and whether bags are averaged.
+
+    Raises LoadError naming the table.
+    """
+    for table, (dim, averaged) in zip(told, found, strict=False):
+        pooling = "mean" if averaged else "sum"
+        if (table.dim, table.pooling) != (dim, pooling):
+            raise LoadError(
+                f"{folder / MANIFEST_FILE}: {table.feature!r} has dim {table.dim!r:.64} and pooling"
+                f" {table.pooling!r:.64}, in the model file {dim} and {pooling!r}"
+            )
+
+
 def _parse(document: dict[str, Any]) -> Manifest:
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004

@@ -165,7 +165,10 @@ def map_safetensors(
             storage = bytes_of(file.fileno(), copy=copy)
             found = None if sha256 is None else hashlib.sha256(storage.data).hexdigest()
             if found != sha256:
-                raise LoadError(f"{path} has SHA-256 {found}, the manifest says {sha256}")
+                raise LoadError(
+                    f"{path} has SHA-256 {found}, the manifest says {sha256}: the file is damaged "
+                    "or was replaced; convert it again"
+                )
             # The library checks that the header is sound and the tensors fill the file exactly.
             with safe_open(path, "numpy") as checked:
                 checked.keys()

@@ -11,18 +11,22 @@ from backends.dlrm.manifest import (
     MODEL_FILE,
     PROGRAM_FILE,
     check_sha256,
+    check_tables,
     model_file,
     read_manifest,
 )
 from backends.dlrm.ranges import MAKE_ONE
 from backends.ids.declared import Declared, declared
 from backends.native_dlrm.converted import read_converted
+from backends.native_dlrm.errors import UnknownModelError
 from backends.native_dlrm.recognise import recognise
 from backends.torchscript_file.reader import read_torchscript
+from backends.torchscript_file.tree import TorchScriptFile
 from scheduler.errors import LoadError
 
 _PROGRAM_SUFFIX = Path(PROGRAM_FILE).suffix
 _PROGRAM = "{} is a torch.export program, which is served with --backend torch_dlrm"
+_UNKNOWN = "{}: native_dlrm does not know what it computes: {}; try --backend torch_dlrm"
 _SERVED = frozenset({Kind.ARTIFACT, Kind.CONVERTED, Kind.TORCHSCRIPT})
 
 
@@ -76,7 +80,7 @@ def _read(place: Path, *, verify: bool, copy: bool) -> Source:
         raise LoadError(f"{place} does not exist; {MAKE_ONE.format(path=place)}")
     if place.suffix == _PROGRAM_SUFFIX:
         raise LoadError(_PROGRAM.format(place))
-    dlrm = recognise(read_torchscript(place, verify=verify, copy=copy))
+    dlrm = _recognised(place, read_torchscript(place, verify=verify, copy=copy))
     return Source(dlrm, place.stem, "1", sha256=_sha256(dlrm.storage) if verify else "")
 
 
@@ -90,7 +94,7 @@ def _artifact(folder: Path, *, verify: bool, copy: bool) -> Source:
         if verify:
             check_sha256(path, _sha256(data), manifest)
 
-    dlrm = recognise(read_torchscript(path, check=check, copy=copy))
+    dlrm = _recognised(path, read_torchscript(path, check=check, copy=copy))
     found = [(table.feature, len(table.data)) for table in dlrm.tables]
     told = [(table.feature, table.rows) for table in manifest.tables]
     for (feature, rows), wanted in zip(found, told, strict=False):
@@ -103,11 +107,20 @@ def _artifact(folder: Path, *, verify: bool, copy: bool) -> Source:
         raise LoadError(
             f"{folder}: the manifest has {len(told)} tables, {MODEL_FILE} has {len(found)}"
         )
+    check_tables(folder, manifest.tables, [(table.dim, table.mean) for table in dlrm.tables])
     names = manifest.dense_names
     ids = declared(folder / MANIFEST_FILE, manifest.tables)
     return Source(
         dlrm, manifest.name, manifest.version, names, manifest.weights, manifest.sha256, ids
     )
+
+
+def _recognised(path: Path, file: TorchScriptFile) -> Dlrm:
+    """Return the DLRM in ``file``. Raises UnknownModelError saying of which file, and what then."""
+    try:
+        return recognise(file)
+    except UnknownModelError as error:
+        raise UnknownModelError(_UNKNOWN.format(path, error)) from error
 
 
 def _converted(folder: Path, *, verify: bool, copy: bool) -> Source:

@@ -72,7 +72,7 @@ def _check_against_file(
     """Refuse what the file contradicts: more rows than a table has would read past its end."""
     if derived.feature_names and len(features) != len(derived.feature_names):
         raise LoadError(
-            f"--feature-names: {len(features)} given, "
+            f"the manifest or --feature-names: {len(features)} given, "
             f"the model file has {len(derived.feature_names)}"
         )
     if features != derived.feature_names and sorted(features) == sorted(derived.feature_names):
@@ -82,8 +82,12 @@ def _check_against_file(
         )
     for feature, given, found in zip(features, rows, derived.table_rows, strict=False):
         if given != found:
-            raise LoadError(f"--table-rows: {feature!r} has {found} rows in the model file")
+            raise LoadError(
+                f"the manifest or --table-rows: {feature!r} has {found} rows in the model file, "
+                f"not {given}"
+            )
     if derived.dense_features and dense != derived.dense_features:
         raise LoadError(
-            f"--dense-features: {dense} given, the model file takes {derived.dense_features}"
+            f"the manifest or --dense-features: {dense} given, "
+            f"the model file takes {derived.dense_features}"
         )

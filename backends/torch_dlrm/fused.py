@@ -17,7 +17,7 @@ from backends.torch_dlrm.serving import RunGathered
 from backends.torch_dlrm.weights import KINDS, Dlrm, Layer, Tables
 from scheduler.types import Array
 
-_SUM, _MEAN = 0, 1
+_POOLINGS = frozenset({0, 1})  # added up, averaged
 
 
 class Fused:
@@ -49,7 +49,7 @@ class Fused:
 def _known(dlrm: Dlrm, output: str) -> model.Dlrm:
     """Return ``dlrm`` in the kernel's nouns. Raises NoKernelError."""
     tables = dlrm.tables
-    if tables.pooling not in {_SUM, _MEAN}:
+    if tables.pooling not in _POOLINGS:
         raise NoKernelError(f"the C kernel has no pooling mode {tables.pooling}")
     return model.Dlrm(
         tables=tuple(_table(tables, feature) for feature in range(tables.features)),
@@ -71,7 +71,7 @@ def _table(tables: Tables, feature: int) -> model.Table:
     if kind is None:
         raise NoKernelError(f"the C kernel reads no rows of {name}")
     data = tables.row_block(feature).reshape(-1, tables.row_bytes(feature))
-    return model.Table(f"f{feature}", kind, tables.dim, data, tables.pooling == _MEAN)
+    return model.Table(f"f{feature}", kind, tables.dim, data, tables.averages)
 
 
 def _interacted(pairs: npt.NDArray[np.int64], vectors: int) -> tuple[int, ...]:

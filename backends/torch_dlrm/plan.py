@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from backends.compiled.build import NoKernelError
 from backends.dlrm.artifact import Artifact
 from backends.dlrm.forward.compiler import load_library
+from backends.dlrm.manifest import check_tables
 from backends.torch_dlrm.answers import ANSWERS_FILE, Answers, NoAnswerError, ask, read_answers
 from backends.torch_dlrm.artifact import Derived
 from backends.torch_dlrm.formats import read_weights
@@ -24,7 +25,11 @@ from backends.torch_dlrm.proof import prove
 from backends.torch_dlrm.recognise import NotRecognisedError
 from backends.torch_dlrm.serving import CPU, Serving
 from backends.torch_dlrm.weights import Dlrm, held
-from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
+from backends.torchscript_file.errors import (
+    DamagedFileError,
+    NoTorchScriptError,
+    TorchScriptFileError,
+)
 from scheduler.errors import LoadError
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ def choose(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: in
 def _choose(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: int) -> Plan:
     try:
         return _lean(options, artifact, device, lanes)
-    except NoTorchScriptError:
+    except (NoTorchScriptError, DamagedFileError):  # PyTorch compares no checksums
         raise
     except (NotRecognisedError, NoAnswerError, TorchScriptFileError) as error:
         reason = str(error)
@@ -85,6 +90,9 @@ def _lean(options: TorchDlrmOptions, artifact: Artifact, device: str, lanes: int
     """Return a fused or lean plan. Raises why not, or LoadError for what nobody should serve."""
     # The manifest's hash has vouched for every byte; a bare file has only its own checksums.
     dlrm = read_weights(artifact.model_file, verify=artifact.manifest is None)
+    if artifact.manifest is not None:
+        shapes = [(dlrm.tables.dim, dlrm.tables.averages)] * dlrm.tables.features
+        check_tables(artifact.model_file.parent, artifact.manifest.tables, shapes)
     if options.plan == ARTIFACT:
         raise NotRecognisedError("asked for: --plan artifact")
     probes = make_probes(dlrm)

@@ -14,6 +14,8 @@ _QUANTISED = frozenset({2, 3, 4})
 _SCALE_AND_BIAS_BYTES = 4
 # What each fbgemm SparseType is called.
 KINDS = {0: "fp32", 1: "fp16", 2: "int8", 3: "int4", 4: "int2"}
+# FBGEMM's pooling mode of averaged bags; 0 adds them up.
+_MEAN = 1
 # How many rows' scales are looked at in one go.
 _STEP_ROWS = 1 << 20
 
@@ -48,6 +50,11 @@ class Tables:
     def features(self) -> int:
         """How many features are looked up."""
         return len(self.rows)
+
+    @property
+    def averages(self) -> bool:
+        """Whether bags are averaged."""
+        return self.pooling == _MEAN
 
     def row_bytes(self, feature: int) -> int:
         """Return the bytes from one row of a feature's table to the next."""

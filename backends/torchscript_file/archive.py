@@ -17,7 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends.torchscript_file.errors import NoTorchScriptError, TorchScriptFileError
+from backends.torchscript_file.errors import (
+    DamagedFileError,
+    NoTorchScriptError,
+    TorchScriptFileError,
+)
 
 Bytes = npt.NDArray[np.uint8]
 # Is given a file's bytes before anything is made of them, to refuse them by raising.
@@ -85,6 +89,8 @@ class Archive:
                     check(self.bytes)
                 with zipfile.ZipFile(file) as archive:
                     infos = archive.infolist()
+        except FileNotFoundError as error:
+            raise NoTorchScriptError(f"{path} does not exist: the model is incomplete") from error
         except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
             raise NoTorchScriptError(f"{path} is no {self.kind}: {error}") from error
         self._records = _below_top(path, infos)
@@ -107,7 +113,7 @@ class Archive:
         elif info.compress_type != zipfile.ZIP_STORED:
             raise self._error(name, f"is compressed by method {info.compress_type}")
         if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
-            raise self._error(name, _DAMAGED)
+            raise self._damaged(name, _DAMAGED)
         return data
 
     def view(self, name: str) -> Bytes:
@@ -128,13 +134,13 @@ class Archive:
         """Read every stored record and compare its checksum. Raises TorchScriptFileError."""
         for name, info in self._records.items():
             if info.compress_type == zipfile.ZIP_STORED and _crc(self.view(name)) != info.CRC:
-                raise self._error(name, _DAMAGED)
+                raise self._damaged(name, _DAMAGED)
 
     def _packed(self, info: zipfile.ZipInfo) -> Bytes:
         start = self._data_start(info)
         end = start + info.compress_size
         if end > self.bytes.size:
-            raise self._error(
+            raise self._damaged(
                 info.filename,
                 f"ends at byte {end}, but the file has {self.bytes.size}: it was cut off",
             )
@@ -143,10 +149,10 @@ class Archive:
     def _data_start(self, info: zipfile.ZipInfo) -> int:
         offset = info.header_offset
         if not 0 <= offset <= self.bytes.size - _LOCAL_HEADER.size:
-            raise self._error(info.filename, "starts past the end of the file")
+            raise self._damaged(info.filename, "starts past the end of the file")
         magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self.bytes.data, offset)
         if magic != _LOCAL_MAGIC:
-            raise self._error(info.filename, "has no header where the file says it starts")
+            raise self._damaged(info.filename, "has no header where the file says it starts")
         return int(offset + _LOCAL_HEADER.size + name_size + extra_size)
 
     def _inflate(self, info: zipfile.ZipInfo, data: bytes) -> bytes:
@@ -154,7 +160,7 @@ class Archive:
             # One byte more than promised is enough to see a lie, and a bomb goes no further.
             return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, info.file_size + 1)
         except zlib.error as error:
-            raise self._error(info.filename, f"is damaged: {error}") from error
+            raise self._damaged(info.filename, f"is damaged: {error}") from error
 
     def _info(self, name: str) -> zipfile.ZipInfo:
         info = self._records.get(name)
@@ -164,6 +170,9 @@ class Archive:
 
     def _error(self, name: str, what: str) -> TorchScriptFileError:
         return TorchScriptFileError(f"{self.path}: record {name!r} {what}")
+
+    def _damaged(self, name: str, what: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}: record {name!r} {what}")
 
 
 def _below_top(path: Path, infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:

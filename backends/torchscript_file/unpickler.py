@@ -17,7 +17,8 @@ from backends.torchscript_file.tree import Module, Opaque, Value
 LoadStorage = Callable[[tuple[Value, ...]], Value]
 MakeTensor = Callable[[tuple[Value, ...]], Value]
 
-SCRIPTED = "__torch__."
+# A class of a program's own script (``__main__``) is the module ``__torch__`` itself.
+SCRIPTED = ("__torch__.", "__torch__ ")
 # A DLRM of 26 tables takes 2,600.
 _MOST_OPCODES = 200_000
 # Where a class that pickles itself (a TorchBind class) leaves what it pickled.

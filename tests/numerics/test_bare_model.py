@@ -11,6 +11,7 @@ import torch
 from backends.dlrm.manifest import MODEL_FILE
 from backends.torch_dlrm.export.golden import OUTPUT, Golden
 from backends.torch_dlrm.export.quiet import quiet
+from backends.torch_dlrm.torchscript import load_module
 from scheduler.errors import LoadError
 from scheduler.types import Batch
 from tests.fixtures.artifacts import load
@@ -23,6 +24,19 @@ def save(module: torch.nn.Module, path: Path) -> Path:
         scripted: Any = torch.jit.script(module)
         scripted.save(path)
     return path
+
+
+class Wrapped(torch.nn.Module):
+    """Somebody's own class around the model, in the script that packs it."""
+
+    __module__ = "__main__"
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Tensors):  # type: ignore[no-untyped-def]
+        return self.model(batch)
 
 
 class TwoColumns(torch.nn.Module):
@@ -62,6 +76,30 @@ def test_a_bare_artifact_scores_the_golden_batch(
     assert np.abs(np.asarray(scores) - np.asarray(golden.served[OUTPUT])).max() <= 1e-6
     assert backend.spec.name == flags.get("name", "model")
     assert len(backend.spec.inputs[1].labels) == 26
+
+
+def test_a_model_in_a_class_of_the_script_that_packed_it_has_a_plan(
+    small_artifact: Path, golden: Golden, tmp_path: Path
+) -> None:
+    inner = load_module(small_artifact / MODEL_FILE, torch.device("cpu"))
+    path = save(Wrapped(inner), tmp_path / "wrapped.pt")
+    backend = load(path, lanes=1, feature_names=[f"cat_{number}" for number in range(26)])
+    assert backend.spec.properties["plan"] in {"fused", "lean"}
+    scores = backend.prepare(Batch((golden.request(),)))()[OUTPUT]
+    assert np.abs(np.asarray(scores) - np.asarray(golden.served[OUTPUT])).max() <= 1e-6
+
+
+@pytest.mark.parametrize("plan", ["auto", "artifact"])
+def test_a_bare_file_that_is_damaged_is_refused(
+    small_artifact: Path, tmp_path: Path, plan: str
+) -> None:
+    # PyTorch compares no checksums: it would serve what the tables have become.
+    data = bytearray((small_artifact / MODEL_FILE).read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 4] = b"\xff" * 4
+    (tmp_path / MODEL_FILE).write_bytes(data)
+    with pytest.raises(LoadError, match=r"model\.pt: record .* is damaged"):
+        load(tmp_path / MODEL_FILE, lanes=1, plan=plan)
 
 
 @pytest.mark.slow

@@ -144,6 +144,16 @@ async def test_a_converted_checkpoint_is_served_over_every_wire(
             assert_close(found, expected, 1e-6)
 
 
+def test_a_served_model_given_as_weights_is_told_from_them(
+    small_artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_artifact / "model.pt"
+    assert export([str(tmp_path / "out"), "--from", str(model), *NAMED]) == 1
+    said = capsys.readouterr().err
+    assert f"{model}: it is a TorchScript model, not weights to make one of: narsil serve" in said
+    assert "weights_only" not in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("naming", ["torchrec", "facebook"])
 def test_an_exported_checkpoint_scores_within_int8(

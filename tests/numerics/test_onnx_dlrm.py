@@ -109,6 +109,12 @@ def test_export_says_what_is_wrong_and_writes_nothing(
     assert "there exists" in capsys.readouterr().err
     assert export_onnx([str(tmp_path / "there"), str(tmp_path / "out")]) == 1
     assert "has no manifest.json" in capsys.readouterr().err
+    assert export_onnx([str(small_artifact / "model.pt"), str(tmp_path / "out")]) == 1
+    assert "model.pt is no folder: name the artifact's" in capsys.readouterr().err
+    shutil.copy(small_artifact / "manifest.json", tmp_path / "there")
+    (tmp_path / "there" / "model.pt2").touch()
+    assert export_onnx([str(tmp_path / "there"), str(tmp_path / "out")]) == 1
+    assert "model.pt2: ONNX is written of a model.pt (narsil export)" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [tmp_path / "there"]
 
 

@@ -78,12 +78,15 @@ def resign(folder: Path) -> None:
         (lambda d: d["tables"][1].update(dim=0), r"tables\[1\].dim must be 1 to"),
         (lambda d: d["tables"][1].update(feature="cat_0"), "two tables have the same feature"),
         (lambda d: d.update(interacted=[0]), "interacted is no order of the tables"),
-        (lambda d: d.update(sha256="0"), "has SHA-256 .*, the manifest says 0"),
+        (lambda d: d.update(sha256="0"), "has SHA-256 .*, the manifest says 0: .*convert it again"),
         (lambda d: d["tables"][1].update(rows=7), "'cat_1' has 1000 rows, the manifest says 7"),
         (lambda d: d["tables"][1].update(feature="x"), "lacks 'tables.x'"),
         (lambda d: d["tables"][1].update(kind="int3"), r"tables\[1\].kind must be one of int8"),
         (lambda d: d["tables"][1].update(kind="fp32"), "a row of 64 bytes has only 20"),
-        (lambda d: d["tables"][1].update(dim=8), "'cat_1' is 8 wide, the dense vector 16"),
+        (
+            lambda d: d["tables"][1].update(dim=8),
+            "'cat_1' is 8 wide, the dense vector 16",
+        ),
         (lambda d: d["dense_relu"].pop(), "tensors that the manifest does not know: dense.2"),
         (lambda d: d.update(over_relu=[]), "no over layers"),
     ],
@@ -182,6 +185,15 @@ def test_a_forward_that_computes_anything_else_is_refused(
     changed = {**file.code, FORWARD: text.replace(old, new, 1)}
     with pytest.raises(LoadError, match=complaint):
         recognise(TorchScriptFile(file.root, file.storage, changed, file.version))
+
+
+def test_a_model_that_is_not_known_is_named_with_the_backend_that_runs_it(
+    small_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.native_dlrm.keys._IDS", "__torch__.other.Ids")
+    for path in (small_artifact / MODEL_FILE, small_artifact):
+        with pytest.raises(LoadError, match=r"model\.pt: .* makes 0 Keyed.*--backend torch_dlrm"):
+            find_source(str(path), verify=True)
 
 
 def test_a_class_without_code_has_no_forward() -> None:

@@ -63,6 +63,13 @@ def test_a_tensor_is_a_read_only_view_of_the_file(tmp_path: Path) -> None:
     assert file.root.type_name == "__torch__.a.Net"
 
 
+def test_a_class_of_the_script_that_packed_it_is_a_scripted_module(tmp_path: Path) -> None:
+    tree = TREE.replace(b"c__torch__.a\n", b"c__torch__\n")
+    root = read_torchscript(write(tmp_path / "m.pt", {"data.pkl": tree})).root
+    assert root.type_name == "__torch__.Net"
+    assert root.tensor("weight") is not None
+
+
 def test_what_is_checked_is_what_is_read_though_another_file_takes_its_place(
     tmp_path: Path,
 ) -> None:
@@ -139,6 +146,11 @@ def test_a_flipped_bit_in_a_tensor_is_found_when_verifying(tmp_path: Path) -> No
     assert read_torchscript(path).root.tensor("weight") is not None
     with pytest.raises(TorchScriptFileError, match=r"'data/0' is damaged"):
         read_torchscript(path, verify=True)
+
+
+def test_a_file_that_is_absent_is_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(TorchScriptFileError, match=r"m\.pt does not exist"):
+        read_torchscript(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize("kept", [0, 10, 200, -1, -30])

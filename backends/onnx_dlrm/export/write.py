@@ -15,6 +15,7 @@ from backends.dlrm.manifest import (
     GOLDEN_SCORES,
     Manifest,
     file_sha256,
+    model_file,
     read_manifest,
     verify,
 )
@@ -42,7 +43,11 @@ def export(artifact: Path, out: Path) -> float:
     """
     if out.exists():
         raise LoadError(f"{out} exists; name a folder that does not")
+    if not artifact.is_dir():
+        raise LoadError(f"{artifact} is no folder: name the artifact's, with golden scores to meet")
     manifest = read_manifest(artifact)
+    if (file := model_file(artifact)).name != TORCHSCRIPT_FILE:
+        raise LoadError(f"{file}: ONNX is written of a {TORCHSCRIPT_FILE} (narsil export)")
     verify(artifact, manifest)
     if len(manifest.outputs) != 1:
         raise LoadError(f"{artifact} has {len(manifest.outputs)} outputs, not 1")
