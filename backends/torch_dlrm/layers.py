@@ -119,7 +119,7 @@ class PackedLayers(torch.nn.Module):
 def prefers_onednn() -> bool:
     """Return whether oneDNN multiplies FP32 faster here than MKL: on AMD's CPUs with AVX-512.
 
-    On a Xeon it took 1.15 of MKL's time, on an EPYC (Zen 4) 0.89 (decision 0064).
+    On a Xeon it took 1.15 of MKL's time, on an EPYC (Zen 4) 0.9 (decision 0064).
     """
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not _mkldnn.is_available():
         return False

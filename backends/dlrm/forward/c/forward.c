@@ -24,7 +24,6 @@ enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
 #define INLINE static inline __attribute__((always_inline, target(TARGET)))
 #define OUTLINE static __attribute__((noinline, target(TARGET)))
 #define UNROLL _Pragma("GCC unroll 32")
-#define UNROLL_FOUR _Pragma("GCC unroll 4")
 
 static inline int64_t id_at(const batch *b, int64_t position) {
     return b->wide_ids ? ((const int64_t *)b->ids)[position] : ((const int32_t *)b->ids)[position];

@@ -99,7 +99,7 @@ OUTLINE void NAME(pairs)(const scratch *s, int64_t count, int64_t dim, int first
             const int64_t step1 = wanted > 1 ? stride : 0, step2 = wanted > 2 ? 2 * stride : 0;
             const int64_t step3 = wanted > 3 ? 3 * stride : 0;
             VECTOR sum[2][4] = {{ZERO, ZERO, ZERO, ZERO}, {ZERO, ZERO, ZERO, ZERO}};
-            UNROLL_FOUR for (int64_t column = 0; column < dim; column += LANES) {
+            _Pragma("GCC unroll 4") for (int64_t column = 0; column < dim; column += LANES) {
                 const VECTOR first_value = LOAD(one + column), second = LOAD(two + column);
                 const VECTOR values[4] = {LOAD(other + column), LOAD(other + step1 + column),
                                           LOAD(other + step2 + column),
